@@ -1,0 +1,1 @@
+"""The pure heart: budgets, thresholds, policies. No Spark, no clock, no threads, no I/O."""
