@@ -11,15 +11,29 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from tether.core.checks import amount, count
+from tether.core.errors import BadValueError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tether.core.budget import Budget
 
 Cause = Literal["theta", "every-epoch", "compaction", "flush", "handover"]
 """Why a backup was written; shown in stories and by ``tether inspect``."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a slot stands in its query: what its share of the budget depends on."""
+    """Where a slot stands in its query: what its share of the budget depends on.
+
+    In a graph that is no simple chain, let ``length`` be the number of all its operators, let
+    ``position`` be ``length`` less the longest way (in operators) to an end of the graph, and count
+    into ``fan_out`` that one output goes to several operators. Both only make shares smaller.
+
+    Example:
+        >>> Placement(copies=4, position=1, length=2, fan_out=3.0).copies
+        4
+    """
 
     copies: int = 1
     """n: parallel copies (slots) of the operator."""
@@ -28,7 +42,22 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     length: int = 1
     """m: number of operators in the pipeline."""
     fan_out: float = 1.0
-    """β: most output items that one input item can cause."""
+    """β: most output items that one input item can cause, in this operator or one after it."""
+    errors_of_copies: Literal["add", "max"] = "add"
+    """How the state errors of the copies make up the operator's: they "add" (always safe), or the
+    largest counts ("max": true only for a ``max`` divergence of copies that share no key)."""
+
+    def __post_init__(self) -> None:
+        count("copies", self.copies, unit="slots")
+        count("length", self.length, unit="operators")
+        count("position", self.position, unit="operators")
+        amount("fan_out", self.fan_out, unit="outputs per item", zero="none", infinite=None)
+        if self.position > self.length:
+            raise BadValueError(
+                f"position={self.position} is beyond length={self.length}.",
+                why="A pipeline's operators are numbered from 1 to its length.",
+                do="Give the operator's place in the pipeline, and the number of its operators.",
+            )
 
 
 class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +65,11 @@ class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
 
     failures: int = 0
     """k: losses of resident state recovered from so far (in the window, if there is one)."""
+    failed_at: tuple[float, ...] = ()
+    """Where in the stream those losses were, elder first, in the window's unit: the newest thing
+    that may be missing. Kept only for a window; one whose place is not yet known has no entry."""
+    items: int = 0
+    """Rows taken in so far. Kept only for a window that is counted in items."""
 
 
 class EpochApplied(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-applied"):
@@ -46,6 +80,10 @@ class EpochApplied(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-applied
     """Distance between resident state and committed backups, in units of the divergence."""
     items: int
     """Rows that the slot took in during this epoch."""
+    newest_event_time: float | None = None
+    """Newest event time, in seconds, that the query has taken in so far. It never falls."""
+    watermark: float | None = None
+    """Event time, in seconds, up to which windows are complete."""
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True, tag="recovered"):
@@ -53,6 +91,16 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, tag="recovered"):
 
     epoch: int
     """The epoch that the slot is about to run."""
+    newest_event_time: float | None = None
+    """Newest event time, in seconds, that the query had taken in before the loss, if known."""
+
+
+class WindowEnd(msgspec.Struct, frozen=True, kw_only=True, tag="window-end"):
+    """A hopping window is complete: its answer is out, its state is cleared."""
+
+    epoch: int
+    end: float
+    """First position after the window, in its unit (seconds, items or epochs)."""
 
 
 class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
@@ -62,7 +110,7 @@ class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
     divergence: float
 
 
-Event = EpochApplied | Recovered | Flushed
+Event = EpochApplied | Recovered | WindowEnd | Flushed
 
 
 class BackUpState(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-state"):
@@ -70,12 +118,18 @@ class BackUpState(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-state"
 
     target: float
     cause: Cause
+    wait: bool = True
+    """Whether the epoch may be committed only once this is durable. If not, the write may go on in
+    the background; to wait all the same is always right."""
 
 
 class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-failures"):
     """Make the number of failures durable before the slot goes on (AF-Stream 2019 §3.5.2)."""
 
     failures: int
+    state: SlotPolicyState | None = None
+    """All that the policy knows of the slot: to be stored, and given to ``step`` after the next
+    loss. If only the number is stored, windows give thresholds back later than they could."""
 
 
 Instruction = BackUpState | RecordFailures
@@ -92,6 +146,11 @@ class Policy(Protocol):
     @property
     def keeps_backups(self) -> bool:
         """Whether state is ever backed up; if not, the runtime skips all tracking."""
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """What the policy promises: the most that all failures together may cost."""
         ...
 
     def describe(self) -> Mapping[str, object]:
