@@ -67,7 +67,7 @@ class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
     """k: losses of resident state recovered from so far (in the window, if there is one)."""
     failed_at: tuple[float, ...] = ()
     """Where in the stream those losses were, elder first, in the window's unit: the newest thing
-    that may be missing. Kept only for a window; one whose place is not yet known has no entry."""
+    that may be wrong. Kept only for a window; one whose place is not yet known has no entry."""
     items: int = 0
     """Rows taken in so far. Kept only for a window that is counted in items."""
 

@@ -1,0 +1,199 @@
+"""Windows: when a slot gets back the threshold that its failures took (AF-Stream 2019 §3.5.2).
+
+Halving after each failure ends, after many, in backing up everything. Where an answer covers only a
+window of the stream, an elder loss stops to matter and its part of the budget comes back:
+
+- ``Hopping``: at the end of a window, thresholds are as at the start.
+- ``Sliding``: each failure gives its halving back when it has left the window.
+- ``Decaying``: no halving at all, as the errors fade.
+
+A position is a place in the stream, in the window's unit: an event time in seconds, the number of
+an epoch, or the number of a row of the slot (from 0). A failure's position is that of the newest
+thing that may be wrong through it. Where it is not known exactly a later one is taken, which
+gives the threshold back later, never too early.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from tether.core.checks import amount, count
+from tether.core.errors import BadValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tether.core.policy import EpochApplied, Recovered, SlotPolicyState, WindowEnd
+
+Unit = Literal["seconds", "items", "epochs"]
+"""What a window is measured in: seconds of event time, rows of the slot, or epochs."""
+
+
+class _Window(msgspec.Struct, frozen=True):
+    length: float
+    by: Unit = "seconds"
+
+    def __post_init__(self) -> None:
+        if self.by not in ("seconds", "items", "epochs"):
+            raise BadValueError(
+                f"A window cannot be measured by {self.by!r}.",
+                why="Windows go by event time, by items or by epochs.",
+                do="Give by='seconds', by='items' or by='epochs'.",
+            )
+        if self.by == "seconds":
+            checked = amount("length", self.length, unit="seconds", zero=None, infinite=None)
+        else:
+            checked = float(count("length", self.length, unit=self.by))
+        force_setattr(self, "length", checked)
+
+
+class Hopping(_Window, frozen=True, tag="hopping"):
+    """Windows end to end, each with its own answer: [0, length), [length, 2·length)...
+
+    Guarantee: the error of any one window's answer is at most Θ. A loss that may have touched the
+    next window already (rows came early) keeps counting until that one has ended too.
+
+    Args:
+        length: In units of ``by``, above 0; whole for items and epochs.
+        by: "seconds" of event time, "items" (rows of the slot) or "epochs".
+
+    Example:
+        >>> list(Hopping(60).ends(after=59, upto=185))
+        [60.0, 120.0, 180.0]
+    """
+
+    def ends(self, *, after: float, upto: float) -> Iterator[float]:
+        """Ends of windows in (after, upto]: where the runtime sends a ``WindowEnd``.
+
+        Args:
+            after: Position up to which ends were given before; at first, where the stream began.
+            upto: Position that the stream has reached: a watermark, or a number of epochs or items.
+        """
+        number = math.floor(after / self.length)
+        while (end := number * self.length) <= upto:
+            if end > after:
+                yield end
+            number += 1
+
+    def remaining(self, position: float, now: float) -> float:
+        """How much of a loss at ``position`` is in the answer of the window at ``now``: 0 or 1."""
+        start = math.floor(now / self.length) * self.length
+        # The quotient may have been rounded up to the next whole number.
+        return float(position >= (start if start <= now else start - self.length))
+
+
+class Sliding(_Window, frozen=True, tag="sliding"):
+    """The last ``length`` of the stream: (now - length, now].
+
+    Guarantee: the losses in any one such window sum up to at most Θ. The reason: of the k failures
+    in a window, the j-th happened when at least j-1 of them were counted, so it lost at most
+    Θ/2^j.
+
+    Args:
+        length: In units of ``by``, above 0; whole for items and epochs.
+        by: "seconds" of event time, "items" (rows of the slot) or "epochs".
+
+    Example:
+        >>> Sliding(100, "epochs").remaining(position=7, now=106)
+        1.0
+        >>> Sliding(100, "epochs").remaining(position=7, now=107)
+        0.0
+    """
+
+    def remaining(self, position: float, now: float) -> float:
+        """How much of a loss at ``position`` is in the answer at ``now``: 0 or 1."""
+        return float(position > now - self.length)
+
+
+class Decaying(_Window, frozen=True, tag="decaying"):
+    """All of the stream, with weights that halve every ``length``.
+
+    Guarantee: all slots failing at once lose at most Θ, and each loss fades by half every
+    ``length``. This is *per round of failures*: unlike the other windows, rounds that follow each
+    other fast pile up, to at most ``piled_up(Θ, gap)`` if ``gap`` lies between them. The paper
+    disables adaptation here and states no sum; this is the one that holds.
+
+    Args:
+        length: Half-life in units of ``by``, above 0; whole for items and epochs.
+        by: "seconds" of event time, "items" (rows of the slot) or "epochs".
+
+    Example:
+        >>> Decaying(10, "epochs").piled_up(100.0, gap=10)
+        200.0
+    """
+
+    def remaining(self, position: float, now: float) -> float:
+        """How much of a loss at ``position`` is left in the answer at ``now``: 1 down to 0."""
+        return float(0.5 ** (max(0.0, now - position) / self.length))
+
+    def piled_up(self, error: float, gap: float) -> float:
+        """Most error ever, if every ``gap`` (in units of ``by``) brings another ``error``."""
+        gap = amount("gap", gap, unit=self.by, zero=None, infinite="only one failure")
+        # expm1 keeps its digits where a short gap makes the difference tiny.
+        return error / -math.expm1(-math.log(2) * gap / self.length)
+
+
+Window = Hopping | Sliding | Decaying
+
+
+def after_epoch(
+    window: Window | None, state: SlotPolicyState, event: EpochApplied
+) -> SlotPolicyState:
+    """Count an epoch's rows, place losses, and let go those that a sliding window has left."""
+    if window is None or isinstance(window, Decaying):
+        return state
+    if window.by == "items":
+        state = replace(state, items=state.items + event.items)
+    newest: float | None
+    now: float | None
+    if window.by == "seconds":
+        # The query's newest event time never falls, so it is no earlier than anything lost before.
+        newest, now = event.newest_event_time, event.watermark
+    else:
+        newest = now = event.epoch if window.by == "epochs" else state.items - 1
+    state = _placed(state, newest)
+    if isinstance(window, Hopping) or now is None:
+        return state
+    return _keeping(state, tuple(at for at in state.failed_at if window.remaining(at, now)))
+
+
+def after_loss(window: Window | None, state: SlotPolicyState, event: Recovered) -> SlotPolicyState:
+    """Count a failure, and note where it was as far as that is known."""
+    failed = replace(state, failures=state.failures + 1)
+    if window is None or isinstance(window, Decaying):
+        return failed
+    if window.by == "seconds":
+        return _placed(failed, event.newest_event_time)
+    coming = event.epoch if window.by == "epochs" else state.items
+    # Of the rows, those before the coming ones are missing at most. But the clearing of a hopping
+    # window that has just ended may be undone too, and that is an error in the coming window.
+    return _placed(failed, coming if isinstance(window, Hopping) else coming - 1)
+
+
+def after_window(
+    window: Window | None, state: SlotPolicyState, event: WindowEnd
+) -> SlotPolicyState:
+    """Let go what a hopping window's end makes past; keep what may be in the next window."""
+    if not isinstance(window, Hopping):
+        return state
+    # A loss of unknown place may be in the next window: it goes with that one's end.
+    state = _placed(state, event.end)
+    return _keeping(state, tuple(at for at in state.failed_at if at >= event.end))
+
+
+def _placed(state: SlotPolicyState, position: float | None) -> SlotPolicyState:
+    unplaced = state.failures - len(state.failed_at)
+    if position is None or unplaced <= 0:
+        return state
+    # Positions in order keep the sum over a window right even if a caller's clock fell back.
+    latest = max((float(position), *state.failed_at[-1:]))
+    return replace(state, failed_at=state.failed_at + (latest,) * unplaced)
+
+
+def _keeping(state: SlotPolicyState, kept: tuple[float, ...]) -> SlotPolicyState:
+    gone = len(state.failed_at) - len(kept)
+    return replace(state, failures=state.failures - gone, failed_at=kept) if gone else state

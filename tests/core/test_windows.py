@@ -1,0 +1,200 @@
+"""Windows give thresholds back when they should, and not before."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tether.core.errors import BadValueError
+from tether.core.policy import EpochApplied, Recovered, SlotPolicyState, WindowEnd
+from tether.core.windows import (
+    Decaying,
+    Hopping,
+    Sliding,
+    Window,
+    after_epoch,
+    after_loss,
+    after_window,
+)
+
+KINDS = [Hopping, Sliding, Decaying]
+
+
+def epoch(number: int, items: int = 0, **times: float) -> EpochApplied:
+    return EpochApplied(epoch=number, divergence=0.0, items=items, **times)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("length", "by"),
+    [
+        (0, "seconds"),
+        (0, "epochs"),
+        (-1, "items"),
+        (1.5, "epochs"),
+        (0.5, "items"),
+        (math.inf, "seconds"),
+        (math.nan, "seconds"),
+        ("60", "seconds"),
+        (60, "minutes"),
+    ],
+)
+def test_bad_windows_are_refused(kind: type[Window], length: float, by: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        kind(length, by)  # type: ignore[arg-type]
+    assert caught.value.why
+    assert caught.value.do
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_round_trip_with_their_kind(kind: type[Window]) -> None:
+    window = kind(60, "items")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(window), type=Window) == window
+
+
+@given(
+    length=st.floats(0.01, 100),
+    after=st.floats(-1000, 1000),
+    span=st.floats(0, 50),
+)
+def test_ends_are_given_once_each(length: float, after: float, span: float) -> None:
+    window = Hopping(length)
+    middle, last = after + span / 3, after + span
+    whole = list(window.ends(after=after, upto=last))
+    parts = [*window.ends(after=after, upto=middle), *window.ends(after=middle, upto=last)]
+    assert whole == parts
+    assert all(after < end <= last for end in whole)
+    assert len(whole) >= math.floor(span / length) - 1
+
+
+def test_hopping_starts_anew_at_its_end() -> None:
+    window = Hopping(10, "epochs")
+    state = after_loss(window, SlotPolicyState(), Recovered(epoch=3))
+    state = after_loss(window, state, Recovered(epoch=9))
+    assert after_epoch(window, state, epoch(9)).failures == 2
+    assert after_window(window, state, WindowEnd(epoch=9, end=10.0)) == SlotPolicyState()
+
+
+def test_a_loss_right_after_a_hopping_window_counts_for_the_next_one() -> None:
+    # What undoes the clearing of the state is wrong in the window that has just begun.
+    window = Hopping(10, "epochs")
+    state = after_loss(window, SlotPolicyState(), Recovered(epoch=10))
+    assert after_window(window, state, WindowEnd(epoch=10, end=10.0)).failures == 1
+    assert after_window(window, state, WindowEnd(epoch=19, end=20.0)).failures == 0
+
+
+def test_hopping_keeps_a_loss_that_may_be_in_the_next_window() -> None:
+    window = Hopping(60)
+    early = after_loss(window, SlotPolicyState(), Recovered(epoch=1, newest_event_time=50.0))
+    both = after_loss(window, early, Recovered(epoch=2, newest_event_time=61.0))
+    left = after_window(window, both, WindowEnd(epoch=5, end=60.0))
+    assert left == SlotPolicyState(failures=1, failed_at=(61.0,))
+    assert after_window(window, left, WindowEnd(epoch=9, end=120.0)) == SlotPolicyState()
+
+
+def test_a_loss_of_unknown_place_goes_one_window_later() -> None:
+    window = Hopping(60)
+    state = after_loss(window, SlotPolicyState(), Recovered(epoch=1))
+    state = after_window(window, state, WindowEnd(epoch=5, end=60.0))
+    assert state.failures == 1
+    assert after_window(window, state, WindowEnd(epoch=9, end=120.0)) == SlotPolicyState()
+
+
+def test_sliding_by_epochs_gives_back_one_failure_at_a_time() -> None:
+    window = Sliding(10, "epochs")
+    state = after_loss(window, SlotPolicyState(), Recovered(epoch=5))  # newest missing: 4
+    state = after_loss(window, state, Recovered(epoch=9))  # newest missing: 8
+    seen = {}
+    for number in range(9, 20):
+        state = after_epoch(window, state, epoch(number))
+        seen[number] = state.failures
+    assert seen[13] == 2
+    assert seen[14] == 1
+    assert seen[17] == 1
+    assert seen[18] == 0
+
+
+def test_sliding_by_items_counts_the_slots_rows() -> None:
+    window = Sliding(100, "items")
+    state = after_epoch(window, SlotPolicyState(), epoch(1, items=30))
+    state = after_loss(window, state, Recovered(epoch=2))
+    state = after_epoch(window, state, epoch(2, items=99))
+    assert state.failures == 1
+    assert after_epoch(window, state, epoch(3, items=1)).failures == 0
+
+
+def test_sliding_by_event_time_waits_for_the_watermark() -> None:
+    window = Sliding(60)
+    lost = Recovered(epoch=2, newest_event_time=100.0)
+    state = after_loss(window, SlotPolicyState(), lost)
+    state = after_epoch(window, state, epoch(2, newest_event_time=500.0, watermark=159.0))
+    assert state.failures == 1
+    assert after_epoch(window, state, epoch(3, newest_event_time=500.0)).failures == 1
+    later = epoch(3, newest_event_time=500.0, watermark=160.0)
+    assert after_epoch(window, state, later).failures == 0
+
+
+def test_a_failure_of_unknown_time_is_placed_at_the_newest_time_seen_next() -> None:
+    window = Sliding(60)
+    state = after_loss(window, SlotPolicyState(), Recovered(epoch=2))
+    state = after_epoch(window, state, epoch(2, newest_event_time=130.0, watermark=120.0))
+    assert state == SlotPolicyState(failures=1, failed_at=(130.0,))
+
+
+def test_a_bare_number_of_failures_is_enough_to_go_on() -> None:
+    # A store that kept only k: the windows give back late, but they do.
+    window = Sliding(10, "epochs")
+    state = after_epoch(window, SlotPolicyState(failures=3), epoch(7))
+    assert state == SlotPolicyState(failures=3, failed_at=(7.0, 7.0, 7.0))
+    assert after_epoch(window, state, epoch(17)) == SlotPolicyState()
+
+
+@pytest.mark.parametrize("window", [None, Decaying(5, "epochs")])
+def test_without_a_window_nothing_is_given_back_nor_kept(window: Window | None) -> None:
+    state = SlotPolicyState()
+    for number in range(1, 50):
+        state = after_loss(window, state, Recovered(epoch=number, newest_event_time=1.0))
+        state = after_epoch(window, state, epoch(number, items=10, watermark=1e9))
+        state = after_window(window, state, WindowEnd(epoch=number, end=float(number)))
+    assert state == SlotPolicyState(failures=49)
+
+
+@given(
+    window=st.builds(
+        lambda kind, length: kind(length, "epochs"),
+        st.sampled_from([Hopping, Sliding]),
+        st.integers(1, 8),
+    ),
+    steps=st.lists(st.sampled_from(["epoch", "loss"]), max_size=60),
+)
+def test_failures_counted_are_those_in_the_window(window: Window, steps: list[str]) -> None:
+    state, number, losses = SlotPolicyState(), 0, []
+    for step in steps:
+        if step == "loss":
+            state = after_loss(window, state, Recovered(epoch=number))
+            losses.append(number if isinstance(window, Hopping) else number - 1)
+            continue
+        state = after_epoch(window, state, epoch(number))
+        number += 1
+        for end in Hopping(window.length, "epochs").ends(after=number - 1, upto=number):
+            state = after_window(window, state, WindowEnd(epoch=number - 1, end=end))
+        now = number if isinstance(window, Hopping) else number - 1
+        counted = [at for at in losses if window.remaining(at, now)]
+        assert list(state.failed_at) == counted
+        assert state.failures == len(counted)
+
+
+def test_decaying_losses_fade_and_pile_up_to_a_stated_sum() -> None:
+    window = Decaying(4, "epochs")
+    assert window.remaining(position=10, now=14) == 0.5
+    assert window.remaining(position=10, now=3) == 1.0
+    worst = window.piled_up(100.0, gap=1)
+    now = 10_000
+    total = sum(100.0 * window.remaining(at, now) for at in range(now + 1))
+    assert total == pytest.approx(worst)
+    with pytest.raises(BadValueError, match="gap"):
+        window.piled_up(1.0, gap=0)
