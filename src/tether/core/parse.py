@@ -1,0 +1,125 @@
+"""Policies from a line of text, as the CLI takes them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tether.core.approximate import Approximate
+from tether.core.errors import BadValueError
+from tether.core.mini_batch import MiniBatch
+from tether.core.no_tolerance import NoTolerance
+from tether.core.windows import Decaying, Hopping, Sliding, Unit, Window
+
+if TYPE_CHECKING:
+    from tether.core.policy import Policy
+
+_KINDS: dict[str, type[Hopping | Sliding | Decaying]] = {
+    "hopping": Hopping,
+    "sliding": Sliding,
+    "decaying": Decaying,
+}
+_UNITS: dict[str, Unit] = {
+    "s": "seconds",
+    "seconds": "seconds",
+    "items": "items",
+    "epochs": "epochs",
+}
+_WINDOW = re.compile(r"(?P<kind>[a-z]+):(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|items|epochs)")
+_NUMBERS = ("max_state_error", "max_lost_items", "max_unacked_items", "early", "backup_target")
+_SAMPLE = "approximate:max_state_error=1000,window=hopping:60s"
+
+
+def parse_policy(text: str) -> Policy:
+    """Read a policy from ``name`` or ``name:setting=value,setting=value``.
+
+    Names: ``no-tolerance`` (or ``none``), ``mini-batch``, ``approximate``. The settings are those
+    of the policy's class. A window is ``hopping:60s``, ``sliding:5000items``,
+    ``decaying:20epochs`` or ``none``.
+
+    Example:
+        >>> parse_policy("approximate:max_state_error=1e3,window=sliding:20epochs").budget
+        Budget(max_state_error=1000.0, max_lost_items=0.0, max_unacked_items=0.0)
+        >>> parse_policy("mini-batch")
+        MiniBatch()
+        >>> parse_policy("aproximate:max_state_error=1")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        tether.core.errors.BadValueError: 'aproximate' is no policy. Why: ...
+    """
+    name, _, rest = text.strip().partition(":")
+    settings = _settings(rest)
+    if name in ("no-tolerance", "none", "mini-batch"):
+        if settings:
+            raise BadValueError(
+                f"{name} does not take {', '.join(settings)}.",
+                why="This policy has no settings.",
+                do=f"Write just {name}, or see {_SAMPLE}.",
+            )
+        return MiniBatch() if name == "mini-batch" else NoTolerance()
+    if name != "approximate":
+        raise BadValueError(
+            f"{name!r} is no policy.",
+            why="The policies are approximate, mini-batch and no-tolerance.",
+            do=f"Write for example {_SAMPLE}.",
+        )
+    if "max_state_error" not in settings:
+        raise BadValueError(
+            "approximate needs max_state_error.",
+            why="Without it there is no bound to keep; no default would fit every state.",
+            do=f"Write for example {_SAMPLE}.",
+        )
+    return Approximate(**{key: _value(key, value) for key, value in settings.items()})
+
+
+def _settings(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals or not value:
+            raise BadValueError(
+                f"{part!r} is no setting.",
+                why="A setting is written name=value.",
+                do=f"Write for example {_SAMPLE}.",
+            )
+        if key in found:
+            raise BadValueError(
+                f"{key} is given twice.", why="Only one can count.", do="Leave one of them out."
+            )
+        found[key] = value
+    return found
+
+
+def _value(key: str, text: str) -> Any:
+    if key == "window":
+        return _window(text)
+    if key not in _NUMBERS:
+        raise BadValueError(
+            f"approximate has no setting {key!r}.",
+            why=f"Its settings are {', '.join(_NUMBERS)} and window.",
+            do=f"Write for example {_SAMPLE}.",
+        )
+    return _number(key, text)
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadValueError(
+            f"{key}={text} is not a number.",
+            why="It is read as a decimal number.",
+            do="Write for example 1000, 1e6, 0.5 or inf.",
+        ) from None
+
+
+def _window(text: str) -> Window | None:
+    if text == "none":
+        return None
+    match = _WINDOW.fullmatch(text)
+    if match is None or match["kind"] not in _KINDS:
+        raise BadValueError(
+            f"{text!r} is no window.",
+            why="A window is a kind, a length and a unit.",
+            do="Write for example hopping:60s, sliding:5000items or decaying:20epochs.",
+        )
+    return _KINDS[match["kind"]](_number("window", match["length"]), _UNITS[match["unit"]])
