@@ -1,0 +1,191 @@
+"""The bound is a sum of facts, and is kept by every policy that promises one."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tether.core.approximate import Approximate
+from tether.core.bound import Bound, Loss, SlotFacts, bound, loss_at_most
+from tether.core.budget import Budget
+from tether.core.mini_batch import MiniBatch
+from tether.core.no_tolerance import NoTolerance
+from tether.core.policy import Placement, Policy, Recovered
+from tether.core.windows import Decaying, Hopping, Sliding
+
+
+def facts(*losses: Loss, divergence: float | None = 0.0, theta: float = 10.0) -> SlotFacts:
+    return SlotFacts(
+        operator="count",
+        slot=0,
+        divergence=divergence,
+        theta=theta,
+        failures=len(losses),
+        losses=losses,
+    )
+
+
+def test_unknown_divergence_counts_as_theta() -> None:
+    assert loss_at_most(10.0, None) == 10.0
+    assert loss_at_most(10.0, math.nan) == 10.0
+    assert loss_at_most(10.0, 3.0) == 3.0
+    assert bound([facts(divergence=None)], budget=Budget(max_state_error=20)).at_risk == 10.0
+
+
+def test_spent_at_risk_and_left() -> None:
+    now = bound(
+        [facts(Loss(epoch=2, at_most=40.0), Loss(epoch=5, at_most=1.0, items=3), divergence=7.0)],
+        budget=Budget(max_state_error=100),
+    )
+    assert (now.spent, now.at_risk, now.worst_now) == (41.0, 7.0, 48.0)
+    assert (now.left, now.extra, now.ceiling) == (59.0, 0.0, 100.0)
+    assert now.items_lost == 3
+    assert now.state_error(alpha=2.0) == 47.0
+    assert now.holds
+
+
+def test_unreadable_backups_widen_the_bound_and_do_not_use_up_the_budget() -> None:
+    budget = Budget(max_state_error=100)
+    now = bound([facts(Loss(epoch=2, at_most=50.0, extra=200.0))], budget=budget)
+    assert (now.spent, now.left, now.extra, now.ceiling) == (250.0, 50.0, 200.0, 300.0)
+    assert now.holds
+    gone = bound([facts(Loss(epoch=2, at_most=50.0, extra=math.inf))], budget=budget)
+    assert (gone.spent, gone.ceiling, gone.left) == (math.inf, math.inf, 50.0)
+
+
+def test_a_broken_promise_shows() -> None:
+    now = bound([facts(divergence=500.0, theta=500.0)], budget=Budget(max_state_error=100))
+    assert not now.holds
+
+
+def test_no_tolerance_promises_nothing_once_anything_is_lost() -> None:
+    policy = NoTolerance()
+    theta = policy.threshold(policy.initial(), Placement())
+    clean = facts(divergence=None, theta=theta)
+    before = bound([clean], budget=policy.budget)
+    assert (before.spent, before.worst_now) == (0.0, math.inf)
+    lost = Loss(epoch=3, at_most=loss_at_most(theta, None))
+    after = bound([facts(lost, divergence=None, theta=theta)], budget=policy.budget)
+    assert (after.spent, after.left) == (math.inf, 0.0)
+
+
+def test_mini_batch_is_exact_unless_a_backup_was_unreadable() -> None:
+    policy = MiniBatch()
+    lost = Loss(epoch=3, at_most=loss_at_most(0.0, None))
+    exact = bound([facts(lost, divergence=0.0, theta=0.0)], budget=policy.budget)
+    assert (exact.spent, exact.worst_now, exact.ceiling) == (0.0, 0.0, 0.0)
+    rotten = Loss(epoch=3, at_most=0.0, extra=8.0)
+    assert bound([facts(rotten, theta=0.0)], budget=policy.budget).spent == 8.0
+
+
+def test_early_operators_count_as_often_as_their_errors_can_grow() -> None:
+    first = SlotFacts(
+        operator="parse",
+        slot=0,
+        divergence=2.0,
+        theta=5.0,
+        losses=(Loss(epoch=1, at_most=3.0),),
+        placement=Placement(position=1, length=3, fan_out=10.0),
+    )
+    now = bound([first], budget=Budget(max_state_error=1000))
+    assert (now.spent, now.at_risk) == (300.0, 200.0)
+    assert (now.slots[0].spent, now.slots[0].at_risk) == (3.0, 2.0)
+
+
+def test_copies_that_share_no_key_count_by_the_worst_of_them() -> None:
+    place = Placement(copies=2, errors_of_copies="max")
+    slots = [
+        SlotFacts(
+            operator="count",
+            slot=slot,
+            divergence=1.0 + slot,
+            theta=5.0,
+            losses=(Loss(epoch=1, at_most=4.0 - 3 * slot, items=2),),
+            placement=place,
+        )
+        for slot in (0, 1)
+    ]
+    now = bound(slots, budget=Budget(max_state_error=100))
+    assert (now.spent, now.at_risk, now.worst_now) == (4.0, 2.0, 5.0)
+    assert now.items_lost == 4
+
+
+def test_windows_forget_and_fade() -> None:
+    losses = (
+        Loss(epoch=5, at_most=8.0, position=4.0, items=1),
+        Loss(epoch=26, at_most=4.0, position=25.0, items=1),
+        Loss(epoch=26, at_most=1.0),  # of unknown place: always counts
+    )
+    budget = Budget(max_state_error=100)
+    whole = bound([facts(*losses)], budget=budget)
+    assert whole.spent == 13.0
+    for window, spent, items in [
+        (Hopping(10, "epochs"), 5.0, 1),
+        (Sliding(10, "epochs"), 5.0, 1),
+        (Sliding(30, "epochs"), 13.0, 2),
+        (Decaying(22, "epochs"), 8 * 0.5 + 4 * 0.5 ** (1 / 22) + 1, 2),
+    ]:
+        now = bound([facts(*losses)], budget=budget, window=window, now=26.0)
+        assert now.spent == pytest.approx(spent)
+        assert now.items_lost == items
+
+
+def test_nothing_known_is_nothing_lost() -> None:
+    now = bound([], budget=Budget(max_state_error=9))
+    assert (now.spent, now.worst_now, now.left) == (0.0, 0.0, 9.0)
+
+
+@given(
+    total=st.floats(0, 1e300),
+    copies=st.integers(1, 4),
+    length=st.integers(1, 3),
+    fan_out=st.sampled_from([0.1, 1.0, 3.0, 7.3]),
+    combine=st.sampled_from(["add", "max"]),
+    losses=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=30),
+)
+def test_the_bound_of_approximate_is_never_above_its_budget(
+    *, total: float, copies: int, length: int, fan_out: float, combine: str, losses: list
+) -> None:
+    policy: Policy = Approximate(total)
+    slots = {}
+    for stage in range(length):
+        place = Placement(
+            copies=copies,
+            position=stage + 1,
+            length=length,
+            fan_out=fan_out,
+            errors_of_copies=combine,
+        )
+        for slot in range(copies):
+            slots[stage, slot] = (place, policy.initial(), ())
+    for epoch, which in enumerate(losses):
+        if which not in slots:
+            continue
+        place, state, lost = slots[which]
+        # The adversary: every loss comes when the divergence is just θ.
+        lost += (Loss(epoch=epoch, at_most=policy.threshold(state, place)),)
+        state, _ = policy.step(state, Recovered(epoch=epoch), place)
+        slots[which] = (place, state, lost)
+    now = bound(
+        [
+            SlotFacts(
+                operator=f"stage-{stage}",
+                slot=slot,
+                divergence=policy.threshold(state, place),
+                theta=policy.threshold(state, place),
+                failures=state.failures,
+                losses=lost,
+                placement=place,
+            )
+            for (stage, slot), (place, state, lost) in slots.items()
+        ],
+        budget=policy.budget,
+    )
+    assert 0 <= now.spent <= now.worst_now <= now.ceiling == total
+    assert now.holds
+    assert now.left == pytest.approx(total - now.spent)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=Bound) == now
