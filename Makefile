@@ -1,0 +1,62 @@
+# All targets run in .venv through scripts/run; `make` alone lists them. Paths stay relative, so a clone may
+# live anywhere, in a folder with spaces too.
+.DEFAULT_GOAL := help
+.PHONY: help setup environment demo test test-fast lint bench chaos lock clean
+
+# More arguments for the command behind a target: make test ARGS="-k backup -x"
+ARGS ?=
+# A particular Python to build .venv with: make setup PYTHON=python3.12
+PYTHON ?=
+export PYTHON
+
+RUN := scripts/run
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo '  ARGS="..." adds arguments to the command of a target'
+
+setup: ## build .venv: locked packages, this project, a Java if there is none
+	@scripts/setup
+
+# What the other targets ask for first: the same, but silent when there is nothing to do.
+environment:
+	@scripts/setup --quiet
+
+demo: environment ## see a bound hold while things are killed
+	@$(RUN) tether demo $(ARGS)
+
+test: environment ## run the whole test suite
+	@$(RUN) python -m pytest $(ARGS)
+
+test-fast: environment ## run the tests that need neither Spark nor Java
+	@$(RUN) python -m pytest -m "not spark and not cluster and not chaos" $(ARGS)
+
+lint: environment ## check style, types and which package may import which
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+
+bench: environment ## measure against Spark's own stores: make bench ARGS="NAME --json"
+	@$(RUN) tether bench $(ARGS)
+
+chaos: environment ## run only the tests that kill real processes
+	@$(RUN) python -m pytest -m chaos -v $(ARGS)
+
+# Pins with hashes in pip's own format, not uv.lock: that one writes the address of the package index of whoever
+# made it into every line, and could then be used only where that index is reached. These say what, not whence.
+# Existing pins are kept; make lock ARGS=--upgrade takes the newest that pyproject.toml allows.
+COMPILE = $(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" $(ARGS)
+EXTRAS := --extra spark --extra cli --extra s3
+
+lock: environment ## pin all packages anew in requirements/, from pyproject.toml
+	$(COMPILE) pyproject.toml $(EXTRAS) --output-file requirements/runtime.txt
+	$(COMPILE) pyproject.toml $(EXTRAS) --group dev --constraint requirements/runtime.txt \
+		--output-file requirements/dev.txt
+	$(COMPILE) --group bootstrap --output-file requirements/bootstrap.txt
+	$(COMPILE) --group java --output-file requirements/java.txt
+
+clean: ## remove .venv and all that tools left behind
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
