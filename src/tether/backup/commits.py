@@ -1,0 +1,60 @@
+"""What the driver commits: which frame of each slot counts from an epoch on.
+
+A frame that lies in the store proves nothing: its task may have failed, or its epoch may be run
+again. It counts only when a commit record names it. So the commit log is the truth.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from tether.backup.frames import Count, FrameKind, FrameRef, Norm
+
+SlotKey = Annotated[str, msgspec.Meta(pattern="/[0-9]{1,18}$")]
+"""``"operator/slot"``, see :func:`slot_key`."""
+
+
+class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot's line of a commit record: its newest frame, if any, and its small facts."""
+
+    epoch: Count
+    """Epoch of the frame, or of the record where there is no frame."""
+    frame: FrameRef | None = None
+    kind: FrameKind | None = None
+    """The frame's kind; ``None`` where there is no frame."""
+    carried: Norm = 0.0
+    """See :attr:`FrameHeader.carried`."""
+    divergence_after: Norm = 0.0
+    failures: Count = 0
+    """k."""
+    lineage: str = ""
+    policy_state: bytes = b""
+    """The policy's own memory of the slot; opaque here."""
+
+
+class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
+    """All that an epoch made count.
+
+    Example:
+        >>> commit = SlotCommit(epoch=4, lineage="a1")
+        >>> CommitRecord(epoch=4, run="r", slots={"count/0": commit}).slots["count/0"].frame is None
+        True
+    """
+
+    epoch: Count
+    run: str
+    """Id of the driver run that wrote it."""
+    slots: dict[SlotKey, SlotCommit]
+
+
+class CommitSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
+    """All of a commit log that can still matter, in one entry: what compaction writes."""
+
+    records: list[CommitRecord]
+    failures: dict[SlotKey, Count]
+    """Highest k ever seen for each slot, also in records that are gone."""
+    gaps: list[tuple[int, str]]
+    """Lost records: how many of ``records`` came before, and what was found instead."""
+
+
+LogEntry = CommitRecord | CommitSnapshot

@@ -1,0 +1,77 @@
+"""What a backup is made of: a frame of a slot's state, and where in the store it lies.
+
+A frame is one durable copy, often partial, of a slot's resident state. It says of itself which
+epoch it belongs to and how much it carries, so that recovery knows what it loses when a frame
+turns out to be unreadable.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+import pyarrow as pa
+
+FrameKind = Literal["full", "partial", "recovered"]
+"""``full``: a whole image. ``partial``: the entries that carried the divergence. ``recovered``:
+the number of failures, made durable before a recovered slot goes on (it may hold no state)."""
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Norm = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of a frame without reading its state.
+
+    Example:
+        >>> header = FrameHeader(
+        ...     query="q", operator="count", slot=0, epoch=7, sequence=3, failures=0, kind="full",
+        ...     cause="theta", attempt="5f0c", lineage="a1", divergence_before=12.0,
+        ...     divergence_after=0.0, carried=12.0, entries=4, written_at=1.7e9)
+        >>> header.kind, header.epoch
+        ('full', 7)
+    """
+
+    query: str
+    operator: str
+    slot: Count
+    epoch: Count
+    """Micro-batch whose task wrote the frame; only later epochs may recover from it."""
+    sequence: Count
+    """Rises with every frame of a slot."""
+    failures: Count
+    """k: losses of resident state that the slot had recovered from when it wrote."""
+    kind: FrameKind
+    cause: str
+    """Why it was written: one of :data:`tether.core.policy.Cause`."""
+    attempt: str
+    """Unique id of the task attempt, so that no two attempts ever share a name."""
+    lineage: str
+    """Id of the resident state that was copied; a recovery starts a new lineage."""
+    divergence_before: Norm
+    divergence_after: Norm
+    """Distance between resident and durable state, in units of the divergence."""
+    carried: Norm
+    """Norm of what the frame saves relative to what was durable before: the most that the restored
+    state can be wrong by when this frame alone is skipped."""
+    entries: Count
+    written_at: float
+    """Unix seconds."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A header and the state it describes: Arrow record batches by primitive name."""
+
+    header: FrameHeader
+    parts: dict[str, list[pa.RecordBatch]]
+
+
+class FrameRef(msgspec.Struct, frozen=True):
+    """Where a frame lies: a path relative to the store's root, and the bytes within it.
+
+    Example:
+        >>> FrameRef(name="slots/count/0/x.log", offset=0, length=512).length
+        512
+    """
+
+    name: str
+    offset: Count
+    length: Count
