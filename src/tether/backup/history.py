@@ -1,0 +1,259 @@
+"""What the commit log means: which frames a slot is restored from, and which nobody needs.
+
+Pure: no files, no clock. Records are applied in log order. When a record of epoch e arrives, every
+earlier record of an epoch >= e is void, for the epoch is being run again and its old frames hold
+rows that will be counted once more (DESIGN §3, "The bound is strict").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tether.backup.commits import CommitRecord, CommitSnapshot, SlotCommit
+from tether.backup.names import slot_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tether.backup.frames import FrameRef
+
+
+class SlotFacts(NamedTuple):
+    """The newest small facts of a slot."""
+
+    failures: int
+    """k, the highest ever recorded, void records included: a crash never loses count."""
+    lineage: str
+    policy_state: bytes
+
+
+class _Applied(NamedTuple):
+    order: int
+    record: CommitRecord
+
+
+class CommitHistory:
+    """The live part of a commit log.
+
+    A slot's committed frames fall into *generations*: a full frame and the partial ones after it.
+    Partial frames before the first full one are a generation too; its base is the state that the
+    operator starts with.
+
+    Guarantees:
+
+    * ``chain`` never names a frame of an epoch >= ``before_epoch``, nor a void one;
+    * ``failures`` never falls, whatever is voided, pruned or compacted;
+    * ``droppable`` never names a frame that ``chain`` or ``previous_generation`` can name for any
+      epoch that Spark can still ask for, that is any above ``committed_epoch``.
+
+    Example:
+        >>> from tether.backup.frames import FrameRef
+        >>> history = CommitHistory()
+        >>> for epoch, kind in enumerate(["full", "partial", "partial"]):
+        ...     frame = FrameRef(f"slots/count/0/{epoch}.frame", 0, 9)
+        ...     commit = SlotCommit(epoch=epoch, frame=frame, kind=kind)
+        ...     history.apply(CommitRecord(epoch=epoch, run="r", slots={"count/0": commit}))
+        >>> [commit.epoch for commit in history.chain("count", 0, before_epoch=2)]
+        [0, 1]
+    """
+
+    def __init__(self, records: Iterable[CommitRecord] = ()) -> None:
+        self._live: list[_Applied] = []  # epochs rise strictly
+        self._void: dict[FrameRef, None] = {}  # a dict, to keep the order
+        self._failures: dict[str, int] = {}
+        self._gaps: list[tuple[int, str]] = []
+        self._next_order = 0
+        for record in records:
+            self.apply(record)
+
+    @property
+    def last_epoch(self) -> int | None:
+        """Epoch of the newest record that is not void.
+
+        A driver that is asked by Spark for an epoch beyond the next one knows that records are
+        missing.
+        """
+        return self._live[-1].record.epoch if self._live else None
+
+    @property
+    def slots(self) -> list[str]:
+        """Keys of all slots ever seen."""
+        return sorted(self._failures)
+
+    @property
+    def gaps(self) -> list[str]:
+        """What was found where records are lost, oldest first."""
+        return [note for _, note in self._gaps]
+
+    # --- building ----------------------------------------------------------------------------
+
+    def apply(self, record: CommitRecord) -> None:
+        """Add a record; void those of its epoch and later ones."""
+        while self._live and self._live[-1].record.epoch >= record.epoch:
+            for commit in self._live.pop().record.slots.values():
+                if commit.frame is not None:
+                    self._void[commit.frame] = None
+        self._live.append(_Applied(self._next_order, record))
+        self._next_order += 1
+        for key, commit in record.slots.items():
+            self._failures[key] = max(self._failures.get(key, 0), commit.failures)
+
+    def mark_gap(self, note: str) -> None:
+        """Remember that records are missing here.
+
+        They may have named frames, so a chain whose base is older is no longer known to be whole:
+        see :meth:`lost_since`.
+        """
+        self._gaps.append((self._next_order, note))
+
+    # --- restoring ---------------------------------------------------------------------------
+
+    def generations(self, operator: str, slot: int, before_epoch: int) -> list[list[SlotCommit]]:
+        """Committed frames of a slot below an epoch, oldest generation first; none is empty."""
+        generations: list[list[SlotCommit]] = []
+        for commit in self._framed(slot_key(operator, slot), before_epoch):
+            if commit.kind == "full" or not generations:
+                generations.append([])
+            generations[-1].append(commit)
+        return generations
+
+    def chain(self, operator: str, slot: int, before_epoch: int) -> list[SlotCommit]:
+        """What restores a slot that is to run ``before_epoch``: the newest generation."""
+        generations = self.generations(operator, slot, before_epoch)
+        return generations[-1] if generations else []
+
+    def previous_generation(self, operator: str, slot: int, before_epoch: int) -> list[SlotCommit]:
+        """The generation to fall back to when the base of the chain cannot be read."""
+        generations = self.generations(operator, slot, before_epoch)
+        return generations[-2] if len(generations) > 1 else []
+
+    def lost_since(self, base: SlotCommit | None) -> list[str]:
+        """Notes of lost records after a chain's base; ``None`` is the state operators start with.
+
+        A base that is a partial frame stands on that starting state too.
+        """
+        born = -1
+        if base is not None and base.kind == "full":
+            orders = (a.order for a in self._live if base in a.record.slots.values())
+            born = next(orders, -1)
+        return [note for order, note in self._gaps if order > born]
+
+    def slot_facts(self, operator: str, slot: int, before_epoch: int) -> SlotFacts:
+        """Newest facts of a slot that is to run ``before_epoch``."""
+        key = slot_key(operator, slot)
+        failures = self._failures.get(key, 0)
+        for _, record in reversed(self._live):
+            if record.epoch < before_epoch and key in record.slots:
+                commit = record.slots[key]
+                return SlotFacts(failures, commit.lineage, commit.policy_state)
+        return SlotFacts(failures, "", b"")
+
+    # --- forgetting --------------------------------------------------------------------------
+
+    def live_frames(self) -> set[FrameRef]:
+        """Every frame that a record which is not void names."""
+        return {
+            commit.frame
+            for applied in self._live
+            for commit in applied.record.slots.values()
+            if commit.frame is not None
+        }
+
+    def void_frames(self) -> set[FrameRef]:
+        """Frames that only void records name, as far as these have not been pruned."""
+        return set(self._void) - self.live_frames()
+
+    def droppable(self, committed_epoch: int) -> list[FrameRef]:
+        """Frames that nothing can need once Spark has committed ``committed_epoch``.
+
+        The two newest generations that are wholly below it stay, and all that is newer: an
+        uncommitted full frame never costs the elders that a re-run of its epoch would need.
+        """
+        needed = self._needed(committed_epoch)
+        frames = dict.fromkeys(self._void)
+        for applied in self._live:
+            frames.update((c.frame, None) for c in applied.record.slots.values() if c.frame)
+        return [frame for frame in frames if frame not in needed]
+
+    def prune(self, committed_epoch: int) -> None:
+        """Forget void records and those that only name what ``droppable`` gives.
+
+        Call it after the droppable frames have been dropped; the counts of failures stay.
+        """
+        needed = self._needed(committed_epoch)
+        newest: dict[str, int] = {}  # the order of each slot's newest committed facts
+        for applied in self._live:
+            if applied.record.epoch <= committed_epoch:
+                newest.update(dict.fromkeys(applied.record.slots, applied.order))
+        kept = []
+        for applied in self._live:
+            record = applied.record
+            if record.epoch <= committed_epoch:
+                slots = {
+                    key: commit
+                    for key, commit in record.slots.items()
+                    if newest[key] == applied.order or commit.frame in needed
+                }
+                record = CommitRecord(epoch=record.epoch, run=record.run, slots=slots)
+            if record.slots or applied is self._live[-1]:
+                kept.append(_Applied(applied.order, record))
+        self._live = kept
+        self._void.clear()
+
+    def snapshot(self, committed_epoch: int) -> CommitSnapshot:
+        """All that can still matter, as one entry of a log; this history is pruned too."""
+        self.prune(committed_epoch)
+        gaps = [
+            (sum(applied.order < order for applied in self._live), note)
+            for order, note in self._gaps
+        ]
+        records = [applied.record for applied in self._live]
+        return CommitSnapshot(records=records, failures=dict(self._failures), gaps=gaps)
+
+    @classmethod
+    def from_snapshot(cls, snapshot: CommitSnapshot) -> CommitHistory:
+        """The history that a snapshot was made of, less what was pruned."""
+        history = cls()
+        gaps = sorted(snapshot.gaps)
+        for count, record in enumerate(snapshot.records):
+            while gaps and gaps[0][0] <= count:
+                history.mark_gap(gaps.pop(0)[1])
+            history.apply(record)
+        for _, note in gaps:
+            history.mark_gap(note)
+        for key, failures in snapshot.failures.items():
+            history._failures[key] = max(history._failures.get(key, 0), failures)
+        return history
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _framed(self, key: str, before_epoch: int) -> Iterator[SlotCommit]:
+        """Live commits of a slot that name state, in order, each frame once."""
+        seen = set()
+        for _, record in self._live:
+            if record.epoch >= before_epoch:
+                return
+            commit = record.slots.get(key)
+            if commit is None or commit.frame is None or commit.kind == "recovered":
+                continue
+            if commit.frame not in seen:
+                seen.add(commit.frame)
+                yield commit
+
+    def _needed(self, committed_epoch: int) -> set[FrameRef]:
+        """Frames that recovery may ask for when any epoch above ``committed_epoch`` is run."""
+        frames: dict[str, list[FrameRef]] = {}
+        bases: dict[str, list[int]] = {}  # positions of the committed full frames
+        for _, record in self._live:
+            for key, commit in record.slots.items():
+                if commit.frame is None:
+                    continue
+                of_slot = frames.setdefault(key, [])
+                if commit.kind == "full" and record.epoch <= committed_epoch:
+                    bases.setdefault(key, []).append(len(of_slot))
+                of_slot.append(commit.frame)
+        needed: set[FrameRef] = set()
+        for key, of_slot in frames.items():
+            of_bases = bases.get(key, [])
+            needed.update(of_slot[of_bases[-2] if len(of_bases) > 1 else 0 :])
+        return needed
