@@ -1,0 +1,156 @@
+"""Writing to a local file system so that it is still there after a power cut, or clearly is not."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from tether.core.errors import BackupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
+_IOV_MAX = 1024  # buffers that the kernel takes in one call
+
+
+def storage_error(what: str, error: OSError, path: Path) -> BackupError:
+    """Say what a failure of the file system means to a user."""
+    why = f"{path}: {error.strerror or error}."
+    if error.errno in _FULL:
+        do = "Free space on that disk or raise its quota; nothing that was durable is lost."
+    elif error.errno in _FORBIDDEN:
+        do = "Give the user that runs Spark's driver and executors the right to write there."
+    elif error.errno in _NO_FOLDER:
+        do = "Name a folder for backups; a file is in its place."
+    else:
+        do = "Check the disk and its mount; then restart the query."
+    return BackupError(what, why=why, do=do)
+
+
+@contextlib.contextmanager
+def explained(what: str, path: Path) -> Iterator[None]:
+    """Turn a failure of the file system inside the block into a ``BackupError``."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(what, error, path) from error
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """A file descriptor, closed at the end; a new file is readable by its owner only."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the kernel's exclusive lock on an open file, at once or not at all."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        os.fsync(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and what leads to it, durably, for its owner only."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):  # another task was quicker
+        folder.mkdir(mode=0o700)
+    sync_folder(folder.parent)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def write_all(descriptor: int, buffers: Sequence[bytes | pa.Buffer]) -> int:
+    """Write buffers at the file's position, in one call where the kernel takes them all.
+
+    Returns:
+        The number of bytes written: all of them.
+    """
+    views = [memoryview(buffer) for buffer in buffers]
+    total = 0
+    while views:
+        written = os.writev(descriptor, views[:_IOV_MAX])
+        total += written
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if views:
+            views[0] = views[0][written:]
+    return total
+
+
+def append_durably(descriptor: int, buffers: Sequence[bytes | pa.Buffer]) -> int:
+    """Append to a file and wait for the disk; on failure take back what was written.
+
+    Returns:
+        Offset of the first byte written.
+    """
+    start = os.lseek(descriptor, 0, os.SEEK_END)
+    try:
+        write_all(descriptor, buffers)
+        os.fdatasync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):  # best effort: readers recognise a torn tail anyway
+            os.ftruncate(descriptor, start)
+        raise
+    return start
+
+
+def create_durably(path: Path, buffers: Sequence[bytes | pa.Buffer]) -> None:
+    """Create a file that must not exist yet, content and name both durable."""
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+        try:
+            write_all(descriptor, buffers)
+            os.fsync(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+    sync_folder(path.parent)
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Replace a file so that a reader sees all of the old content or all of the new.
+
+    Only one process at a time may do this to a path: the holder of the store's lock.
+    """
+    scratch = path.with_name(path.name + ".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        scratch.unlink()  # left by a writer that was killed
+    create_durably(scratch, [data])
+    scratch.replace(path)
+    sync_folder(path.parent)
+
+
+def read_exactly(descriptor: int, target: memoryview, offset: int) -> int:
+    """Fill ``target`` from a file; fewer bytes are returned only at the file's end."""
+    done = 0
+    while done < len(target):
+        count = os.preadv(descriptor, [target[done:]], offset + done)
+        if not count:
+            break
+        done += count
+    return done

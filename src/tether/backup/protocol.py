@@ -1,0 +1,154 @@
+"""What every backup store can do; the rest of Tether knows no more of it than this."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Protocol, Self
+
+from tether.backup.names import MANIFEST
+from tether.core.errors import BackupError, BackupUnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from tether.backup.commitlog import CommitLog
+    from tether.backup.commits import CommitRecord
+    from tether.backup.frames import Frame, FrameHeader, FrameRef
+    from tether.backup.manifest import Manifest
+
+
+class HeldLock(contextlib.AbstractContextManager["HeldLock"]):
+    """The right to commit, held until ``release`` or the end of the ``with`` block."""
+
+    def check(self) -> None:
+        """Raise unless the lock is still ours.
+
+        Raises:
+            BackupLockedError: it was lost; nothing may be committed any more.
+        """
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Give the lock up; harmless if it has been already."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class BackupStore(Protocol):
+    """A durable place for one query's backups.
+
+    Slots' tasks ``append`` and ``read`` in any process, any number at a time. The driver alone,
+    and only while it holds the ``lock``, commits, drops and writes the manifest.
+
+    Every verb raises :class:`~tether.core.errors.BackupError` (or a subclass) with a cause that a
+    user can act on, when the storage behind it fails.
+    """
+
+    def append(
+        self, header: FrameHeader, parts: Mapping[str, Sequence[pa.RecordBatch]]
+    ) -> FrameRef:
+        """Write a frame; it is durable on return. A name is never used twice."""
+        ...
+
+    def read(self, ref: FrameRef) -> Frame:
+        """Read a frame back, all of it checked.
+
+        Raises:
+            BackupUnreadableError: missing, torn or corrupt. (A store that cannot be asked, say for
+                want of rights, raises plain ``BackupError``: that frame may yet be good.)
+        """
+        ...
+
+    def frames(
+        self, operator: str | None = None, slot: int | None = None
+    ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
+        """Every frame that lies in the store, committed or not; only heads are read and checked."""
+        ...
+
+    def append_commit(self, record: CommitRecord) -> None:
+        """Make a record durable; from its return on, what it names counts."""
+        ...
+
+    def read_commits(self) -> CommitLog:
+        """Read the commit log; damage is told, never raised."""
+        ...
+
+    def read_manifest(self) -> Manifest | None:
+        """The manifest, or ``None`` if the store is empty.
+
+        Raises:
+            BackupUnreadableError: it is damaged, or missing where there are backups.
+        """
+        ...
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace the manifest: readers see the old one or the new one."""
+        ...
+
+    def drop(self, refs: Iterable[FrameRef]) -> None:
+        """Delete frames that nothing needs; those already gone are passed over."""
+        ...
+
+    def lock(self, owner: str) -> HeldLock:
+        """Become the only driver on this store.
+
+        Raises:
+            BackupLockedError: another one is; the message says who.
+        """
+        ...
+
+    def bytes_used(self) -> int:
+        """Bytes that the store occupies."""
+        ...
+
+
+def require_lock(lock: HeldLock | None, what: str) -> None:
+    """Refuse a driver's verb to one who does not hold the lock.
+
+    Raises:
+        BackupLockedError: the lock was lost.
+        BackupError: it was never taken through this store object.
+    """
+    if lock is None:
+        raise BackupError(
+            f"The store refused to {what}.",
+            why="Only the holder of the store's lock may, and this store object does not hold it.",
+            do="Call lock() on the same store object first.",
+        )
+    lock.check()
+
+
+def unreadable_frame(ref: FrameRef, why: str) -> BackupUnreadableError:
+    """The error for a frame that is not where it should be."""
+    return BackupUnreadableError(
+        f"The backup frame in {ref.name} (bytes {ref.offset} to {ref.offset + ref.length}) "
+        "cannot be read.",
+        why=why,
+        do="Nothing if recovery goes on with an older frame and a larger bound; else restore the "
+        "backup directory from a copy.",
+    )
+
+
+def frame_exists(name: str) -> BackupError:
+    """The error for a second frame under one name: an older one is never overwritten."""
+    return BackupError(
+        f"The backup frame {name} exists already.",
+        why="A task attempt wrote two frames with one epoch and sequence number.",
+        do="Raise the sequence with every frame, and give every attempt an id of its own.",
+    )
+
+
+def missing_manifest(place: str) -> BackupUnreadableError:
+    """The error for a store that holds backups but does not say whose."""
+    return BackupUnreadableError(
+        f"The backup store {place} has no manifest.",
+        why="It holds backups, but nothing says of which query and program.",
+        do=f"Restore {MANIFEST} from a copy, or start anew with an empty backup directory.",
+    )
