@@ -1,0 +1,50 @@
+"""Durable backups of slots' states, and the commit log that says which of them count.
+
+Slot tasks append frames; the driver, under the store's lock, commits the epoch that wrote them.
+Only a frame that a commit record names is ever restored. See :class:`BackupStore` for the verbs and
+:func:`recover_chain` for the way back.
+"""
+
+from tether.backup.commitlog import CommitLog
+from tether.backup.commits import CommitRecord, SlotCommit
+from tether.backup.framecodec import Compression
+from tether.backup.frames import Frame, FrameHeader, FrameKind, FrameRef
+from tether.backup.history import CommitHistory, SlotFacts
+from tether.backup.inspect import StoreReport, as_plain, describe_store
+from tether.backup.local import LocalStore
+from tether.backup.manifest import Manifest, check_manifest
+from tether.backup.names import slot_key
+from tether.backup.objects import ObjectStore
+from tether.backup.opening import StoreAddress, open_store
+from tether.backup.protocol import BackupStore, HeldLock
+from tether.backup.recovery import RestoredChain, recorded_failures, recover_chain
+from tether.backup.sweeping import sweep
+
+__all__ = [
+    "BackupStore",
+    "CommitHistory",
+    "CommitLog",
+    "CommitRecord",
+    "Compression",
+    "Frame",
+    "FrameHeader",
+    "FrameKind",
+    "FrameRef",
+    "HeldLock",
+    "LocalStore",
+    "Manifest",
+    "ObjectStore",
+    "RestoredChain",
+    "SlotCommit",
+    "SlotFacts",
+    "StoreAddress",
+    "StoreReport",
+    "as_plain",
+    "check_manifest",
+    "describe_store",
+    "open_store",
+    "recorded_failures",
+    "recover_chain",
+    "slot_key",
+    "sweep",
+]

@@ -1,0 +1,110 @@
+"""From the commit log to the frames that restore a slot, with what damage costs in certainty."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from tether.backup.frames import Frame, FrameHeader, FrameRef
+from tether.backup.protocol import unreadable_frame
+from tether.core.errors import BackupUnreadableError
+
+if TYPE_CHECKING:
+    from tether.backup.commits import SlotCommit
+    from tether.backup.history import CommitHistory
+    from tether.backup.protocol import BackupStore
+
+
+class RestoredChain(NamedTuple):
+    """Frames to apply in order, oldest first, and how much the damaged ones may cost.
+
+    Why skipping is sound: each frame overwrites entries of the durable image. An image that lacks
+    one frame differs by at most what that frame ``carried``, and later frames, which overwrite the
+    same entries in both, only bring the two closer.
+    """
+
+    frames: list[Frame]
+    unreadable: list[tuple[FrameRef, str]]
+    """What was skipped, and why. A lost commit record is told under the name ``commits``."""
+    extra_bound: float
+    """To be added to the bound; infinite if commit records are lost that this chain rests on."""
+
+
+def recover_chain(
+    store: BackupStore, history: CommitHistory, operator: str, slot: int, before_epoch: int
+) -> RestoredChain:
+    """Read what restores a slot that is to run ``before_epoch``.
+
+    Starts with the newest full frame that can be read. An unreadable partial frame is passed over;
+    an unreadable full one makes the previous generation the start, on which the newer partial
+    frames still apply. Either adds its ``carried`` to the bound.
+
+    Raises:
+        BackupUnreadableError: no generation has a readable start.
+        BackupError: the store cannot be asked now; its frames may yet be good.
+    """
+    generations = history.generations(operator, slot, before_epoch)
+    newest_first = [commit for generation in generations for commit in generation][::-1]
+    frames: list[Frame] = []
+    unreadable: list[tuple[FrameRef, str]] = []
+    extra_bound = 0.0
+    base: SlotCommit | None = None
+    for commit in newest_first:
+        assert commit.frame is not None
+        try:
+            frames.append(_read_checked(store, commit, operator, slot, before_epoch))
+        except BackupUnreadableError as error:
+            unreadable.append((commit.frame, error.why))
+            extra_bound += commit.carried
+            continue
+        if commit.kind == "full":
+            base = commit
+            break
+    if base is None and newest_first and newest_first[-1].kind == "full":
+        raise _nothing_older(operator, slot, unreadable)
+    for note in history.lost_since(base):
+        unreadable.append((FrameRef("commits", 0, 0), note))
+        extra_bound = math.inf
+    return RestoredChain(frames[::-1], unreadable[::-1], extra_bound)
+
+
+def _read_checked(
+    store: BackupStore, commit: SlotCommit, operator: str, slot: int, before_epoch: int
+) -> Frame:
+    """Read a frame and make sure that it is the one which the commit log means."""
+    assert commit.frame is not None
+    frame = store.read(commit.frame)
+    header = frame.header
+    if (header.operator, header.slot, header.kind) != (operator, slot, commit.kind):
+        is_one = f"a {header.kind} one of slot {header.slot} of {header.operator!r}"
+        raise unreadable_frame(
+            commit.frame, f"It is not the frame that was committed but {is_one}."
+        )
+    if header.epoch >= before_epoch:
+        raise unreadable_frame(
+            commit.frame, f"It is of epoch {header.epoch}, which is yet to be run."
+        )
+    return frame
+
+
+def _nothing_older(
+    operator: str, slot: int, unreadable: list[tuple[FrameRef, str]]
+) -> BackupUnreadableError:
+    reasons = "; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in unreadable)
+    return BackupUnreadableError(
+        f"Slot {slot} of {operator!r} cannot be restored.",
+        why=f"No full backup of it can be read, and nothing older exists. {reasons}",
+        do="Restore the backup directory from a copy, or start anew with an empty backup "
+        "directory and Spark checkpoint.",
+    )
+
+
+def recorded_failures(store: BackupStore, operator: str, slot: int) -> int:
+    """Highest k in any frame of a slot, committed or not.
+
+    A recovered slot writes its k before it goes on. If it dies again before the driver commits, no
+    record names that frame; it is counted all the same (AF-Stream 2019 §3.5.2). Take the larger of
+    this and :meth:`CommitHistory.slot_facts`.
+    """
+    headers = (header for _, header in store.frames(operator, slot))
+    return max((h.failures for h in headers if isinstance(h, FrameHeader)), default=0)

@@ -1,0 +1,64 @@
+"""Deleting what nothing can need any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.backup.names import epoch_of_name
+from tether.core.errors import BackupUnreadableError
+
+if TYPE_CHECKING:
+    from tether.backup.frames import FrameHeader, FrameRef
+    from tether.backup.history import CommitHistory
+    from tether.backup.protocol import BackupStore
+
+
+def sweep(
+    store: BackupStore, history: CommitHistory, committed_epoch: int, *, orphans: bool = False
+) -> list[FrameRef]:
+    """Drop old frames, and forget the commit records that named them.
+
+    Args:
+        store: Locked by the caller.
+        history: The caller's view of the whole commit log; it is pruned.
+        committed_epoch: The last epoch that Spark has committed.
+        orphans: Also look through the store for frames that no record names, of tasks that failed
+            or drivers that died. It lists the whole store: meant for the start of a query.
+
+    Returns:
+        What was dropped.
+    """
+    refs = dict.fromkeys(history.droppable(committed_epoch))
+    if orphans:
+        refs.update(dict.fromkeys(_orphans(store, history, committed_epoch)))
+    store.drop(refs)
+    history.prune(committed_epoch)
+    return list(refs)
+
+
+def _orphans(store: BackupStore, history: CommitHistory, committed_epoch: int) -> list[FrameRef]:
+    named: dict[str, list[int]] = {}
+    for ref in history.live_frames():
+        named.setdefault(ref.name, []).append(ref.offset)
+    orphans = []
+    for ref, header in store.frames():
+        # Damage can swallow several frames; spare the stretch if a named one lies in it.
+        if any(ref.offset <= at < ref.offset + ref.length for at in named.get(ref.name, [])):
+            continue
+        if _outlived(ref, header, history, committed_epoch):
+            orphans.append(ref)
+    return orphans
+
+
+def _outlived(
+    ref: FrameRef,
+    header: FrameHeader | BackupUnreadableError,
+    history: CommitHistory,
+    committed_epoch: int,
+) -> bool:
+    if isinstance(header, BackupUnreadableError):
+        epoch = epoch_of_name(ref.name)
+        return epoch is not None and epoch <= committed_epoch
+    known = history.slot_facts(header.operator, header.slot, committed_epoch + 1).failures
+    # The only trace of a failure stays, whatever its age: the count must never fall.
+    return header.epoch <= committed_epoch and header.failures <= known
