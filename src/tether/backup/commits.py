@@ -45,6 +45,9 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
     run: str
     """Id of the driver run that wrote it."""
     slots: dict[SlotKey, SlotCommit]
+    amends: bool = False
+    """Whether it adds to what its epoch committed before (a flush after the epoch), rather than
+    taking the place of it (the epoch was run again)."""
 
 
 class CommitSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):

@@ -2,12 +2,15 @@
 
 Pure: no files, no clock. Records are applied in log order. When a record of epoch e arrives, every
 earlier record of an epoch >= e is void, for the epoch is being run again and its old frames hold
-rows that will be counted once more (DESIGN §3, "The bound is strict").
+rows that will be counted once more (DESIGN §3, "The bound is strict"). A record that amends its
+epoch voids only later ones.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from tether.backup.commits import CommitRecord, CommitSnapshot, SlotCommit
 from tether.backup.names import slot_key
@@ -25,6 +28,8 @@ class SlotFacts(NamedTuple):
     """k, the highest ever recorded, void records included: a crash never loses count."""
     lineage: str
     policy_state: bytes
+    exact_epoch: int | None = None
+    """The epoch as of whose end the committed frames hold the whole state, where they do."""
 
 
 class _Applied(NamedTuple):
@@ -58,7 +63,7 @@ class CommitHistory:
     """
 
     def __init__(self, records: Iterable[CommitRecord] = ()) -> None:
-        self._live: list[_Applied] = []  # epochs rise strictly
+        self._live: list[_Applied] = []  # epochs never fall
         self._void: dict[FrameRef, None] = {}  # a dict, to keep the order
         self._failures: dict[str, int] = {}
         self._gaps: list[tuple[int, str]] = []
@@ -88,8 +93,9 @@ class CommitHistory:
     # --- building ----------------------------------------------------------------------------
 
     def apply(self, record: CommitRecord) -> None:
-        """Add a record; void those of its epoch and later ones."""
-        while self._live and self._live[-1].record.epoch >= record.epoch:
+        """Add a record; void those of its epoch (unless it amends them) and later ones."""
+        valid = record.epoch if record.amends else record.epoch - 1
+        while self._live and self._live[-1].record.epoch > valid:
             for commit in self._live.pop().record.slots.values():
                 if commit.frame is not None:
                     self._void[commit.frame] = None
@@ -145,7 +151,8 @@ class CommitHistory:
         for _, record in reversed(self._live):
             if record.epoch < before_epoch and key in record.slots:
                 commit = record.slots[key]
-                return SlotFacts(failures, commit.lineage, commit.policy_state)
+                exact = record.epoch if commit.divergence_after == 0.0 else None
+                return SlotFacts(failures, commit.lineage, commit.policy_state, exact)
         return SlotFacts(failures, "", b"")
 
     # --- forgetting --------------------------------------------------------------------------
@@ -194,7 +201,7 @@ class CommitHistory:
                     for key, commit in record.slots.items()
                     if newest[key] == applied.order or commit.frame in needed
                 }
-                record = CommitRecord(epoch=record.epoch, run=record.run, slots=slots)
+                record = msgspec.structs.replace(record, slots=slots)
             if record.slots or applied is self._live[-1]:
                 kept.append(_Applied(applied.order, record))
         self._live = kept

@@ -1,0 +1,60 @@
+"""Tether: bounded-error fault tolerance for Spark streams.
+
+State is backed up only when it has drifted from its last backup by more than the user allowed; after
+any number of failures the answer is wrong by no more than a stated bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tether.core.approximate import Approximate
+from tether.core.errors import TetherError
+from tether.core.mini_batch import MiniBatch
+from tether.core.no_tolerance import NoTolerance
+from tether.operator import Loss, Operator
+from tether.output import Output
+
+if TYPE_CHECKING:
+    from tether.spark.query import Query
+    from tether.spark.sinks import to_format
+    from tether.spark.stream import stream
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Approximate",
+    "Loss",
+    "MiniBatch",
+    "NoTolerance",
+    "Operator",
+    "Output",
+    "Query",
+    "TetherError",
+    "stream",
+    "to_format",
+]
+
+_NEEDS_SPARK = {
+    "Query": "tether.spark.query",
+    "stream": "tether.spark.stream",
+    "to_format": "tether.spark.sinks",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module holds
+    """Import what needs PySpark only when it is asked for, with a clear word if it is missing."""
+    if name not in _NEEDS_SPARK:
+        raise AttributeError(f"module 'tether' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - lazily, as all of this
+
+    try:
+        return getattr(import_module(_NEEDS_SPARK[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "pyspark":
+            raise
+        raise TetherError(
+            "PySpark is not installed.",
+            why=f"tether.{name} runs on Spark.",
+            do="Install it with: pip install 'tether[spark]'",
+        ) from error

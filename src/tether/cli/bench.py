@@ -1,0 +1,51 @@
+"""``tether bench``: run an experiment of the ``bench`` directory of a source checkout."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import tether
+from tether.core.errors import BadValueError
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help="Name of the experiment: epoch, growth, counts, …")],
+    quick: Annotated[bool, typer.Option("--quick", help="A short form with the same goals.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated data.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure; exit status 0 when it measured, whatever it measured."""
+    report = _experiment(name).run(quick=quick, seed=seed)
+    if as_json:
+        print(json.dumps(report))
+        return
+    for result in report["results"]:
+        low, high = result["spread_ms"]
+        print(f"{result['contender']:45} {result['median_ms']:10.1f} ms  ({low:.1f} to {high:.1f})")
+    for goal in report["goals"]:
+        met = "met" if goal["met"] else "NOT met"
+        print(f"{goal['id']}: {goal['value']:.3f}, asked {goal['target']}: {met}")
+
+
+def _experiment(name: str) -> Any:  # noqa: ANN401 - a module with run()
+    root = Path(tether.__file__).resolve().parents[2]
+    folder = root / "bench"
+    known = sorted(
+        path.stem
+        for path in folder.glob("*.py")
+        if "def run(" in path.read_text(encoding="utf-8") and path.stem != "__init__"
+    )
+    if name not in known:
+        raise BadValueError(
+            f"There is no experiment {name!r}.",
+            why=f"Known are: {', '.join(known)}." if known else "Benchmarks come with the source only.",
+            do="Run it from a source checkout." if not known else "Choose one of these.",
+        )
+    sys.path.insert(0, str(root))
+    return importlib.import_module(f"bench.{name}")

@@ -1,0 +1,157 @@
+"""``tether demo``: a stream that survives real failures within its bound, shown live."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow.parquet as pq
+import typer
+
+from tether.cli.demo_data import worst_error, write_words
+from tether.cli.demo_view import DemoView
+from tether.cli.processes import kill, kill_all, python_workers
+from tether.core.errors import TetherError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SILENCE_SECONDS = 60.0
+"""A job that says nothing for so long is taken for dead."""
+
+
+def demo(
+    epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 40,
+    words: Annotated[int, typer.Option(help="Words in each.")] = 100_000,
+    bound: Annotated[float, typer.Option(help="Most that any word's count may be wrong by.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Seed of the generated text.")] = 1,
+    costs: Annotated[bool, typer.Option(help="Also measure what the tolerance costs.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Count words while processes are killed; show the answer beside the truth and the bound."""
+    view = DemoView(quiet=as_json)
+    policy = f"approximate:max_state_error={bound:g}"
+    with tempfile.TemporaryDirectory(prefix="tether-demo-") as name, view:
+        work = Path(name)
+        view.say(f"Writing {epochs * words:,} words …")
+        truth = write_words(work / "in", epochs=epochs, words_per_epoch=words, seed=seed)
+        result = _survive(work, epochs, policy, view)
+        answer = pq.read_table(work / "answer.parquet")
+        error = worst_error(answer, truth)
+        result |= {"words": epochs * words, "worst_error": error, "within": error <= result["spent"]}
+        view.verdict(answer, truth, result)
+        result["costs"] = _costs(work / "in", policy, view) if costs else []
+        view.costs(result["costs"])
+    if as_json:
+        print(json.dumps(result))
+    if not result["within"]:
+        raise TetherError(
+            f"The worst error, {error}, is above the bound {result['spent']}.",
+            do="Please report it: the bound must hold.",
+        )
+
+
+def _survive(work: Path, epochs: int, policy: str, view: DemoView) -> dict[str, Any]:
+    """Run the job to its end, killing a Python worker at a third and the whole job at two thirds."""
+    arguments = [str(work / "in"), str(epochs), policy, str(work)]
+    plan = [("a Python worker", epochs // 3), ("the whole job, driver and all", 2 * epochs // 3)]
+    killed: list[str] = []
+    recoveries: list[dict[str, Any]] = []
+    done: dict[str, Any] | None = None
+    while done is None:
+        job = _start("tether.cli.demo_job", arguments, work / "job.log")
+        try:
+            for event in _events(job):
+                if event["event"] == "progress":
+                    view.progress(event, epochs)
+                    if plan and plan[0][1] <= event["epochs"] < epochs:
+                        victim = plan[0][0]
+                        if _strike(victim, job.pid):
+                            plan.pop(0)
+                            killed.append(victim)
+                            view.say(f"[red]SIGKILL[/red] {victim}, after epoch {event['epochs']}")
+                elif event["event"] == "story":
+                    view.story(event)
+                    if event["what"] == "recovery":
+                        recoveries.append(event["detail"])
+                elif event["event"] == "done":
+                    done = event
+        finally:
+            kill_all(job.pid)
+            job.wait()
+        if done is None:
+            if not killed or not killed[-1].startswith("the whole job"):
+                raise TetherError(
+                    "The demo's job ended by itself.",
+                    why=(work / "job.log").read_text()[-2000:],
+                    do="Is Java 17 or newer there? Try: make setup",
+                )
+            view.say("The job is dead. Starting it again from its checkpoint and backup …")
+    return {
+        "killed": killed,
+        "recoveries": recoveries,
+        "spent": done["spent"],
+        "promised": done["promised"],
+    }
+
+
+def _strike(victim: str, job: int) -> bool:
+    if victim.startswith("the whole job"):
+        return kill_all(job) > 0
+    workers = python_workers(job)
+    return bool(workers) and kill(workers[-1])
+
+
+def _costs(source: Path, policy: str, view: DemoView) -> list[dict[str, Any]]:
+    view.say("The same stream without failures, side by side …")
+    job = _start("tether.cli.demo_cost", [str(source), policy], source.parent / "cost.log")
+    try:
+        return [event for event in _events(job) if event["event"] == "cost"]
+    finally:
+        kill_all(job.pid)
+        job.wait()
+
+
+def _start(module: str, arguments: list[str], log: Path) -> subprocess.Popen[str]:
+    with log.open("ab") as errors:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", module, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+
+
+def _events(job: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """The job's lines as they come, until it ends or falls silent."""
+    lines: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        assert job.stdout is not None
+        for line in job.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    last = time.monotonic()
+    while True:
+        try:
+            line = lines.get(timeout=1)
+        except queue.Empty:
+            if time.monotonic() - last > SILENCE_SECONDS:
+                raise TetherError(
+                    f"The job has said nothing for {SILENCE_SECONDS:g} s.", do="Try again."
+                ) from None
+            continue
+        if line is None:
+            return
+        last = time.monotonic()
+        if line.startswith("{"):
+            yield json.loads(line)

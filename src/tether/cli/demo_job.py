@@ -1,0 +1,98 @@
+"""The demo's Spark job, a process of its own so that it can be killed whole.
+
+Prints one JSON object a line: ``{"event": "progress" | "story" | "done", …}``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+import tether
+from tether.algorithms.word_count import WordCount
+from tether.cli.session import open_session
+from tether.core.parse import parse_policy
+from tether.testing.epochs import read_epochs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tether.spark.query import Query
+
+SLOTS = 2
+
+
+def words(session: SparkSession, source: str) -> DataFrame:
+    """The demo's files as a stream, one an epoch."""
+    return read_epochs(session, Path(source), "word string")
+
+
+def tell(event: str, **facts: Any) -> None:  # noqa: ANN401 - whatever JSON can say
+    """One line to the parent."""
+    print(json.dumps({"event": event, **facts}), flush=True)
+
+
+def start(session: SparkSession, source: str, policy: str, work: Path) -> Query:
+    """The main job: word counts whose state is lost with the process, unless it is backed up."""
+    return (
+        tether.stream(words(session, source))
+        .apply(WordCount(), key="word", parallelism=SLOTS)
+        .start(
+            tolerance=parse_policy(policy),
+            backup=str(work / "backup"),
+            checkpoint=str(work / "checkpoint"),
+            arena_scope="executor",
+        )
+    )
+
+
+def follow(query: Query, epochs: int) -> None:
+    """Tell the parent how the stream goes, until all files are in."""
+    told = 0
+    while True:
+        slots = query.slots()
+        done = min((slot["epoch"] for slot in slots), default=-1) + 1
+        bound = query.bound()
+        tell(
+            "progress",
+            epochs=done,
+            rows=query.totals()["rows"],
+            backups=query.totals()["backups"],
+            backup_bytes=query.totals()["backup_bytes"],
+            divergence=max((slot["divergence"] for slot in slots), default=0.0),
+            theta=min((slot["theta"] for slot in slots), default=0.0),
+            spent=bound.spent,
+            worst=bound.worst_now,
+            promised=bound.promised,
+        )
+        story = query.story()
+        for event in story[told:]:
+            if event.what in ("recovery", "rollback", "started"):
+                tell("story", **msgspec.to_builtins(event))
+        told = len(story)
+        if done >= epochs or not query.isActive:
+            break
+        time.sleep(0.25)
+    query.processAllAvailable()
+
+
+def main() -> None:
+    """Arguments: source directory, number of epochs, policy, work directory."""
+    source, epochs, policy, work = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    session = open_session(f"local[{SLOTS},8]", app="tether demo")
+    query = start(session, source, policy, work)
+    follow(query, epochs)
+    pq.write_table(query.table("totals").toArrow(), work / "answer.parquet")
+    bound = query.bound()
+    query.stop()
+    tell("done", spent=bound.spent, promised=bound.promised)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""``tether inspect``: what is in a backup directory, also a damaged one."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tether.backup.inspect import as_plain, describe_store
+from tether.backup.opening import open_store
+from tether.core.errors import BadValueError
+
+
+def inspect(
+    backup: Annotated[str, typer.Argument(help="Backup directory or URL.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read and check every frame.")] = False,
+    frames: Annotated[bool, typer.Option("--frames", help="List every frame.")] = False,
+    options: Annotated[
+        str, typer.Option("--options", help="Options of the file system, as JSON.")
+    ] = "{}",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what a backup directory holds: frames, age, bytes, divergence, causes, damage."""
+    try:
+        storage_options = json.loads(options)
+    except json.JSONDecodeError as error:
+        raise BadValueError(
+            "--options is not JSON.", why=str(error), do='For example: \'{"anon": true}\'.'
+        ) from error
+    report = as_plain(describe_store(open_store(backup, storage_options=storage_options), verify=verify))
+    if as_json:
+        print(json.dumps(report))
+        return
+    _show(report, list_frames=frames)
+
+
+def _show(report: dict[str, Any], *, list_frames: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only for people
+    from rich.table import Table  # noqa: PLC0415
+
+    console = Console()
+    manifest = report["manifest"]
+    if manifest is None:
+        console.print("No manifest: no query has begun here.")
+    else:
+        policy = manifest["fingerprint"].get("policy", {})
+        console.print(f"query {manifest['query_id']}, written by Tether {manifest['tether_version']}")
+        console.print("policy: " + ", ".join(f"{name}={value}" for name, value in policy.items()))
+    console.print(f"newest commit record: epoch {report['last_epoch']}; {report['bytes_used']:,} bytes")
+    for cause, number in sorted(report["frames_by_cause"].items()):
+        console.print(f"  {cause}: {number} frames, {report['bytes_by_cause'][cause]:,} bytes")
+    table = Table("operator", "slot", "k", "frames", "chain", "bytes", "newest", "age", "divergence")
+    for slot in report["slots"]:
+        newest = slot["frames"][-1] if slot["frames"] else None
+        table.add_row(
+            slot["operator"],
+            str(slot["slot"]),
+            str(slot["failures"]),
+            str(len(slot["frames"])),
+            str(slot["chain_length"]),
+            f"{slot['bytes']:,}",
+            f"epoch {newest['epoch']}" if newest else "-",
+            f"{newest['age_seconds']:.0f} s" if newest else "-",
+            f"{newest['divergence_before']:g} → {newest['divergence_after']:g}" if newest else "-",
+        )
+    console.print(table)
+    if list_frames:
+        _show_frames(console, Table, report)
+    for line in report["damage"]:
+        console.print(f"[red]damage[/red] {line}", highlight=False)
+
+
+def _show_frames(console: Any, table_class: Any, report: dict[str, Any]) -> None:  # noqa: ANN401 - rich's own
+    table = table_class(
+        "slot", "epoch", "seq", "kind", "cause", "standing", "entries", "bytes", "divergence"
+    )
+    for slot in report["slots"]:
+        for frame in slot["frames"]:
+            table.add_row(
+                f"{slot['operator']}/{slot['slot']}",
+                str(frame["epoch"]),
+                str(frame["sequence"]),
+                frame["kind"],
+                frame["cause"],
+                frame["standing"],
+                str(frame["entries"]),
+                f"{frame['bytes']:,}",
+                f"{frame['divergence_before']:g} → {frame['divergence_after']:g}",
+            )
+    console.print(table)

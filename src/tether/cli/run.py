@@ -1,0 +1,200 @@
+"""``tether run``: a ready operator over files, from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from tether.cli.answers import LatestPerKey
+from tether.cli.session import open_session
+from tether.core.errors import BadValueError
+from tether.core.parse import parse_policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tether.operator import Operator
+    from tether.spark.faults import Fault
+    from tether.spark.query import Query
+
+run = typer.Typer(help="Run a ready operator over a directory of files.", no_args_is_help=True)
+
+Input = Annotated[Path, typer.Option("--input", help="Directory of files to stream.")]
+Policy = Annotated[
+    str, typer.Option("--policy", help="For example approximate:max_state_error=1000.")
+]
+Backup = Annotated[str | None, typer.Option("--backup", help="Directory or URL of the backups.")]
+Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Spark's checkpoint directory.")]
+Slots = Annotated[int | None, typer.Option("--slots", help="Parallel copies of the operator.")]
+Master = Annotated[str, typer.Option("--master", help="Spark's master URL.")]
+FilesPerEpoch = Annotated[int, typer.Option("--files-per-epoch", help="Files read in one epoch.")]
+Answer = Annotated[Path | None, typer.Option("--answer", help="Write the answer here, as Parquet.")]
+Scope = Annotated[str, typer.Option("--arena-scope", help="node or executor.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@run.command()
+def counts(
+    input_: Input,
+    key: Annotated[list[str], typer.Option("--key", help="Key column; may be repeated.")],
+    sums: Annotated[list[str] | None, typer.Option("--sum", help="Column to sum; may be repeated.")] = None,
+    divergence: Annotated[str, typer.Option("--divergence", help="l1, l2 or max.")] = "l1",
+    policy: Policy = "no-tolerance",
+    backup: Backup = None,
+    checkpoint: Checkpoint = None,
+    slots: Slots = None,
+    master: Master = "local[2,4]",
+    files_per_epoch: FilesPerEpoch = 1,
+    answer: Answer = None,
+    arena_scope: Scope = "node",
+    as_json: AsJson = False,
+) -> None:
+    """Counts and sums per key, over Parquet, JSON or CSV files."""
+    parse_policy(policy)  # a slip is cheaper before Spark starts
+    from tether.algorithms.aggregate import KeyedAggregate  # noqa: PLC0415 - needs PySpark
+
+    session = open_session(master)
+    rows = _read(session, input_, files_per_epoch)
+    operator = KeyedAggregate(sums or (), divergence=divergence)
+    settings = _Settings(policy, backup, checkpoint, slots, answer, arena_scope, as_json)
+    _stream(rows, operator, key, settings)
+
+
+@run.command()
+def wordcount(
+    input_: Input,
+    policy: Policy = "no-tolerance",
+    backup: Backup = None,
+    checkpoint: Checkpoint = None,
+    slots: Slots = None,
+    master: Master = "local[2,4]",
+    files_per_epoch: FilesPerEpoch = 1,
+    answer: Answer = None,
+    arena_scope: Scope = "node",
+    as_json: AsJson = False,
+) -> None:
+    """How often each word comes in a directory of text files."""
+    parse_policy(policy)
+    from tether.algorithms.word_count import WordCount, words  # noqa: PLC0415 - needs PySpark
+
+    session = open_session(master)
+    _check_directory(input_)
+    lines = session.readStream.option("maxFilesPerTrigger", files_per_epoch).text(str(input_))
+    settings = _Settings(policy, backup, checkpoint, slots, answer, arena_scope, as_json)
+    _stream(words(lines), WordCount(), ["word"], settings)
+
+
+class _Settings(msgspec.Struct):
+    policy: str
+    backup: str | None
+    checkpoint: str | None
+    slots: int | None
+    answer: Path | None
+    arena_scope: str
+    as_json: bool
+
+
+def _check_directory(path: Path) -> None:
+    if not path.is_dir():
+        raise BadValueError(
+            f"{path} is not a directory.",
+            why="A stream of files is read from a directory.",
+            do="Give the directory that holds the files.",
+        )
+
+
+def _read(session: SparkSession, path: Path, files_per_epoch: int) -> DataFrame:
+    """A stream of the files in a directory; format and schema are those of what is there now."""
+    _check_directory(path)
+    endings = sorted({file.suffix for file in path.iterdir() if file.suffix})
+    formats = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
+    known = [formats[ending] for ending in endings if ending in formats]
+    if len(known) != 1:
+        raise BadValueError(
+            f"The format of the files in {path} is not clear.",
+            why=f"The file names end with {endings or 'nothing'}.",
+            do="Give a directory of .parquet, .json or .csv files of one kind.",
+        )
+    static = session.read.format(known[0]).option("header", "true").option("inferSchema", "true")
+    schema = static.load(str(path)).schema
+    reader = session.readStream.schema(schema).format(known[0]).option("header", "true")
+    return reader.option("maxFilesPerTrigger", files_per_epoch).load(str(path))
+
+
+def _stream(rows: DataFrame, operator: Operator, key: list[str], settings: _Settings) -> None:
+    import tether  # noqa: PLC0415 - the public door, which needs PySpark
+
+    latest = LatestPerKey(key)
+    began = time.monotonic()
+    query = (
+        tether.stream(rows)
+        .apply(operator, key=key, parallelism=settings.slots)
+        .start(
+            latest,
+            tolerance=parse_policy(settings.policy),
+            backup=settings.backup,
+            checkpoint=settings.checkpoint,
+            trigger={"availableNow": True},
+            arena_scope=settings.arena_scope,  # type: ignore[arg-type]
+            faults=_faults(),
+        )
+    )
+    query.awaitTermination()
+    answer = latest.table()
+    if settings.answer is not None:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only for this
+
+        pq.write_table(answer, settings.answer)
+    summary = _summary(query, operator.name, answer.num_rows, time.monotonic() - began)
+    if settings.as_json:
+        print(json.dumps(summary))
+    else:
+        _show(summary)
+
+
+def _faults() -> list[Fault]:
+    """Faults on purpose, from the environment: how tests strike a whole command."""
+    from tether.spark.faults import Fault  # noqa: PLC0415 - needs nothing before a query starts
+
+    return msgspec.json.decode(os.environ.get("TETHER_FAULTS", "[]"), type=list[Fault])
+
+
+def _summary(query: Query, operator: str, keys: int, seconds: float) -> dict[str, Any]:
+    progress = query.recentProgress
+    bound = msgspec.to_builtins(query.bound())
+    return {
+        "operator": operator,
+        "epochs": len([p for p in progress if p["numInputRows"]]),
+        "rows": sum(p["numInputRows"] for p in progress),
+        "keys": keys,
+        "seconds": round(seconds, 3),
+        "bound": {name: _finite(value) for name, value in bound.items() if name != "slots"},
+        "totals": query.totals(),
+        "story": [msgspec.to_builtins(event) for event in query.story() if event.what != "backup"],
+    }
+
+
+def _finite(value: object) -> object:
+    """JSON has no infinity."""
+    return "inf" if value == float("inf") else value
+
+
+def _show(summary: dict[str, Any]) -> None:
+    totals, bound = summary["totals"], summary["bound"]
+    print(
+        f"{summary['operator']}: {summary['rows']:,} rows, {summary['keys']:,} keys, "
+        f"{summary['epochs']} epochs, {summary['seconds']:.1f} s"
+    )
+    print(
+        f"backups: {totals['backups']} ({totals['backup_bytes']:,} bytes), losses: {totals['losses']}"
+    )
+    print(
+        f"bound: the answer is wrong by at most {bound['spent']} now; "
+        f"promised: never more than {bound['promised']}"
+    )

@@ -1,0 +1,44 @@
+"""The Spark session of our own commands. (The library itself never creates one.)"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tether.spark.session import FAIR_CHECKPOINTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> SparkSession:
+    """A session on loopback, with the settings that every command and benchmark shares.
+
+    Args:
+        master: Spark's master URL; our own default is ``local[2,4]``, for plain local mode retries
+            no task.
+        app: Name of the application.
+        memory: Heap of the driver, which in local mode is also the executor.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the environment must be set first
+
+    builder = (
+        SparkSession.builder.master(master)
+        .appName(app)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", memory)
+        .config("spark.sql.streaming.checkpointFileManagerClass", FAIR_CHECKPOINTS)
+        # Slots are pinned by locality: Spark must not trade it for a free core elsewhere, ...
+        .config("spark.shuffle.reduceLocality.enabled", "false")
+        .config("spark.locality.wait", "10s")
+        # ... and long runs with many kills must not run out of attempts.
+        .config("spark.task.maxFailures", "16")
+        .config("spark.log.level", "ERROR")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    if master.startswith("local-cluster"):
+        builder = builder.config("spark.executor.memory", "512m")
+    return builder.getOrCreate()

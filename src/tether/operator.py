@@ -1,0 +1,109 @@
+"""The user's class: an operator, written once and run as many slots.
+
+AF-Stream's user-defined interfaces (2019, §3.3 and appendix C), in Python's habits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+    from tether.output import Output
+    from tether.state.slot import SlotState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a slot lost when its resident state went away, told to ``Operator.on_recover``.
+
+    Attributes:
+        slot: Which parallel copy of the operator.
+        epoch: The epoch that the slot is about to run, with the backup's state.
+        backup_epoch: The newest epoch in that backup; -1 where there was none.
+        failures: k, the losses of this slot so far, this one included.
+        bound: Most divergence that the loss can have cost, in units of the divergence:
+            the threshold θ in force at the failure, plus what unreadable backups add.
+        theta: θ from now on.
+    """
+
+    slot: int
+    epoch: int
+    backup_epoch: int
+    failures: int
+    bound: float
+    theta: float
+
+
+class Operator:
+    """State that stays where it is between epochs, and the code that updates it.
+
+    Subclass it, name the rows that it emits in ``output``, declare state in ``setup`` and update it in
+    ``process``, a whole Arrow batch at a time. One instance serves one slot in one process; keep
+    nothing in ``self`` but parameters and the primitives made in ``setup``, for processes come and
+    go and only the declared state comes back.
+
+    Guarantee: the rows of an epoch change the state exactly once, however often Spark runs the
+    task; an exception rolls the slot back to the end of the epoch before.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> class Largest(Operator):
+        ...     output = "user string, largest double"
+        ...     def setup(self, state):
+        ...         self.seen = state.table("seen", {"user": pa.string()}, {"largest": "float64"})
+        ...     def process(self, batch, out):
+        ...         self.seen.maximum(batch.select(["user"]), largest=batch["amount"])
+        ...     def on_epoch_end(self, out):
+        ...         out.emit(self.seen.rows_to_batch(self.seen.changed()))
+        >>> Largest().name
+        'largest'
+    """
+
+    output: str | StructType
+    """Schema of the emitted rows, as Spark takes it."""
+
+    version: ClassVar[int] = 1
+    """Raise it when the meaning of the state changes: an older backup is then refused."""
+
+    @property
+    def name(self) -> str:
+        """The operator's name in stories, backups and errors."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def bind(self, schema: StructType, key: list[str]) -> None:
+        """Learn the input's schema and the key: called once, before anything else.
+
+        The place to settle what depends on them: ``output``, and the types that ``setup`` needs.
+        """
+
+    def parameters(self) -> Mapping[str, object]:
+        """Settings that give the stored state its meaning; part of the backup's fingerprint."""
+        return {}
+
+    def combine(self) -> list[Column] | None:
+        """Aggregates by which Spark folds an epoch's rows per key before they reach the slot.
+
+        ``None`` (the default) sends the rows as they are.
+        """
+        return None
+
+    def setup(self, state: SlotState) -> None:
+        """Declare the state: called whenever a process attaches to a slot, and once at start."""
+
+    def process(self, batch: pa.RecordBatch, out: Output) -> None:
+        """Take in a batch of rows of this slot's keys."""
+        raise NotImplementedError(f"{type(self).__name__} must define process(batch, out)")
+
+    def on_epoch_end(self, out: Output) -> None:
+        """All rows of the epoch are in; the usual place to emit."""
+
+    def on_recover(self, loss: Loss) -> None:
+        """The state was lost and is now the backup's: compensate here, if the algorithm can."""

@@ -1,0 +1,1 @@
+"""The runtime on Spark: epochs, slot tasks, pinning, recovery, the query handle."""

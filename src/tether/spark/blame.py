@@ -1,0 +1,45 @@
+"""From the text that Spark makes of a failure back to the error that was meant.
+
+An exception of a task or of ``foreachBatch`` crosses two processes as text. Our own errors are
+written so that they can be found in it again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tether.core import errors
+from tether.core.errors import TetherError
+
+_CLASSES = {
+    cls.__name__: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, TetherError)
+}
+_OURS = re.compile(r"tether\.[\w.]+\.(?P<name>\w+Error): (?P<text>[^\n]*)")
+_PARTS = re.compile(r"^(?P<what>.*?)(?: Why: (?P<why>.*?))?(?: What to do: (?P<do>.*))?$", re.DOTALL)
+
+
+def tether_error(error: BaseException) -> TetherError:
+    """The error of ours that caused ``error``, or one that wraps it.
+
+    Example:
+        >>> text = "…\\ntether.core.errors.OperatorError: It broke. Why: rows. What to do: mend.\\n…"
+        >>> found = tether_error(RuntimeError(text))
+        >>> type(found).__name__, found.what, found.do
+        ('OperatorError', 'It broke.', 'mend.')
+    """
+    if isinstance(error, TetherError):
+        return error
+    for match in reversed(list(_OURS.finditer(str(error)))):
+        if match["name"] in _CLASSES:
+            parts = _PARTS.match(match["text"])
+            assert parts is not None  # the pattern matches any text
+            cls = _CLASSES[match["name"]]
+            return cls(parts["what"], why=parts["why"] or "", do=parts["do"] or "")
+    first = str(error).strip().splitlines()
+    return TetherError(
+        f"The query failed: {first[0] if first else type(error).__name__}",
+        why="Spark or the sink raised it; the whole text is this error's cause.",
+        do="See the driver's log.",
+    )

@@ -1,0 +1,116 @@
+"""What driver and slots tell each other: control out with every epoch, a status back from every slot."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tether.backup.frames import FrameRef  # noqa: TC001 - msgspec reads the annotations at run time
+
+GENESIS = "genesis"
+"""Lineage of a slot's state that has never been lost since the query's first epoch."""
+
+ArenaScope = Literal["node", "executor"]
+
+Purpose = Literal["epoch", "flush", "clean", "read"]
+"""What a task is for: to run an epoch; or, between epochs, to make state durable, to remove it, to
+give its rows."""
+
+
+class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
+    """What an epoch's task must know; the same for all slots of an operator, so it stays small."""
+
+    query: str
+    run: str
+    """Id of this driver's run; a restarted driver has another."""
+    operator: str
+    slots: int
+    epoch: int
+    first_epoch: int
+    fingerprint: str
+    """Digest of program, state schema and keys: an arena of another one is refused."""
+    lineages: dict[int, str] | None
+    """Lineage that each slot's resident state must have, where it is not GENESIS; None if unknown."""
+    purpose: Purpose = "epoch"
+    read_table: str = ""
+    """The table to read, where that is the purpose."""
+    arena_scope: ArenaScope = "node"
+    arena_dir: str | None = None
+
+    def expects(self, slot: int) -> str | None:
+        """Lineage that the slot's resident state must have; None where any will do."""
+        return None if self.lineages is None else self.lineages.get(slot, GENESIS)
+
+
+class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot itself remembers between epochs, beside its state, rolled back with it."""
+
+    lineage: str = GENESIS
+    failures: int = 0
+    policy_state: bytes = b""
+    sequence: int = 0
+    """Number of the slot's last frame."""
+    log_bytes: int = 0
+    """Bytes of frames since the last full one: what a recovery would read besides that one."""
+    full_bytes: int = 0
+    """Bytes of the last full frame."""
+
+
+class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup that a slot wrote in this epoch; it counts once the driver has committed the epoch."""
+
+    ref: FrameRef
+    kind: Literal["full", "partial"]
+    cause: str
+    entries: int
+    carried: float
+    divergence_before: float
+    divergence_after: float
+    seconds: float
+
+
+class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a slot came back: from where, with what loss, and how long each phase took."""
+
+    reason: str
+    backup_epoch: int
+    exact: bool
+    """Whether the backup held the state as of the epoch before: nothing was lost."""
+    bound: float
+    extra_bound: float
+    frames: int
+    bytes: int
+    entries: int
+    unreadable: list[str]
+    seconds: dict[str, float]
+
+
+class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's account of one epoch."""
+
+    operator: str
+    slot: int
+    epoch: int
+    attempt: str
+    executor: str
+    lineage: str
+    failures: int
+    policy_state: bytes
+    theta: float
+    divergence: float
+    """Distance from resident state to committed backups, with this epoch's frame counted."""
+    rows_in: int
+    rows_out: int
+    resident_bytes: int
+    rolled_back: bool
+    """Whether the task found this epoch already or half applied, and undid it first."""
+    frame: WrittenFrame | None
+    recovery: RecoveryReport | None
+    seconds: dict[str, float]
+
+
+encode_status = msgspec.msgpack.Encoder().encode
+decode_status = msgspec.msgpack.Decoder(SlotStatus).decode
+encode_memory = msgspec.msgpack.Encoder().encode
+decode_memory = msgspec.msgpack.Decoder(SlotMemory).decode

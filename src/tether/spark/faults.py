@@ -1,0 +1,61 @@
+"""Faults on purpose, at named points of the epoch protocol, for tests and drills.
+
+A query carries no faults unless it was started with some; then ``reach`` is one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Point = Literal[
+    "before-attach", "halfway", "after-apply", "during-backup", "after-commit", "during-recovery"
+]
+"""Points of :mod:`tether.spark.slot` at which a slot's Python worker can be struck."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Strike once, when a slot reaches a point of the protocol.
+
+    Attributes:
+        point: Where in the epoch protocol.
+        marker: A file that says that this fault has struck; it strikes again when it is removed.
+        slot: Which slot, or None for the first that comes.
+        epoch: First epoch in which it may strike.
+        action: "kill": SIGKILL of the Python worker. "executor": SIGKILL of its executor.
+            "raise": an exception, as a failing task would.
+    """
+
+    point: Point
+    marker: str
+    slot: int | None = None
+    epoch: int = 0
+    action: Literal["kill", "executor", "raise"] = "kill"
+
+
+def reach(faults: tuple[Fault, ...], point: Point, slot: int, epoch: int) -> None:
+    """A slot has come to ``point``: let a fault that waits there strike."""
+    for fault in faults:
+        if fault.point == point and fault.slot in (None, slot) and epoch >= fault.epoch:
+            _strike(fault)
+
+
+def _strike(fault: Fault) -> None:
+    try:
+        Path(fault.marker).open("x").close()
+    except FileExistsError:
+        return  # it has struck before
+    if fault.action == "raise":
+        raise RuntimeError(f"fault on purpose at {fault.point}")
+    victim = os.getpid()
+    if fault.action == "executor":
+        from tether.spark.executor import executor_process  # noqa: PLC0415 - only for this fault
+
+        victim = executor_process()
+    os.kill(victim, signal.SIGKILL)
+    time.sleep(60)  # until the executor's death reaches this process

@@ -1,0 +1,126 @@
+"""The driver's books: what each slot last reported, what has been lost, and the bound from both."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tether.core.bound import Bound, Loss, SlotFacts, bound, loss_at_most
+from tether.spark.policy_codec import decode_policy_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tether.backup.history import CommitHistory
+    from tether.core.policy import Placement, Policy
+    from tether.spark.control import SlotStatus
+
+
+class Ledger:
+    """Facts about the slots of one operator; safe to read while epochs run.
+
+    Args:
+        operator: Name of the operator.
+        slots: Number of slots.
+        policy: The query's policy.
+        placement: Share of a slot in the budget.
+    """
+
+    def __init__(self, operator: str, slots: int, policy: Policy, placement: Placement) -> None:
+        self._operator, self._slots = operator, slots
+        self._policy, self._placement = policy, placement
+        self._lock = threading.Lock()
+        self._statuses: dict[int, SlotStatus] = {}
+        self._losses: dict[int, list[Loss]] = {slot: [] for slot in range(slots)}
+        self._failures = dict.fromkeys(range(slots), 0)
+        self.totals = {"rows": 0, "backups": 0, "backup_bytes": 0, "losses": 0, "rollbacks": 0}
+
+    def resume(self, history: CommitHistory, epoch: int) -> None:
+        """Take over what an earlier run of the query has lost.
+
+        Its losses were reported to a driver that is gone; each cost at most the θ of its time.
+        """
+        for slot in range(self._slots):
+            facts = history.slot_facts(self._operator, slot, epoch)
+            state = (
+                decode_policy_state(facts.policy_state)
+                if facts.policy_state
+                else self._policy.initial()
+            )
+            self._failures[slot] = facts.failures
+            for earlier in range(state.failures):
+                then = msgspec.structs.replace(state, failures=earlier)
+                at_most = self._policy.threshold(then, self._placement)
+                self._losses[slot].append(Loss(epoch=epoch, at_most=at_most))
+
+    def note(self, statuses: Mapping[int, SlotStatus]) -> None:
+        """An epoch is committed: its reports are the newest facts."""
+        with self._lock:
+            for slot, status in statuses.items():
+                self._note_loss(slot, status)
+                self._statuses[slot] = status
+                self._failures[slot] = status.failures
+                self.totals["rows"] += status.rows_in
+                self.totals["rollbacks"] += status.rolled_back
+                if status.frame is not None:
+                    self.totals["backups"] += 1
+                    self.totals["backup_bytes"] += status.frame.ref.length
+
+    def _note_loss(self, slot: int, status: SlotStatus) -> None:
+        recovery = status.recovery
+        if recovery is None or recovery.exact:
+            return
+        before = self._statuses.get(slot)
+        theta = recovery.bound - recovery.extra_bound
+        known = before.divergence if before is not None else None
+        self._losses[slot].append(
+            Loss(
+                epoch=status.epoch,
+                at_most=loss_at_most(theta, known),
+                extra=recovery.extra_bound,
+            )
+        )
+        self.totals["losses"] += 1
+
+    def bound(self) -> Bound:
+        """How wrong the answer can be, from all that is known now."""
+        with self._lock:
+            facts = [self._facts(slot) for slot in range(self._slots)]
+        return bound(facts, budget=self._policy.budget)
+
+    def _facts(self, slot: int) -> SlotFacts:
+        status = self._statuses.get(slot)
+        theta = self._policy.threshold(self._policy.initial(), self._placement)
+        return SlotFacts(
+            operator=self._operator,
+            slot=slot,
+            divergence=status.divergence if status else None,
+            theta=status.theta if status else theta,
+            failures=self._failures[slot],
+            losses=tuple(self._losses[slot]),
+            placement=self._placement,
+        )
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Newest report of each slot as plain values."""
+        with self._lock:
+            statuses = [self._statuses[slot] for slot in sorted(self._statuses)]
+        return [msgspec.to_builtins(status) for status in statuses]
+
+    def progress(self) -> dict[str, Any]:
+        """What a progress report says beyond Spark's own."""
+        reports = self.reports()
+        now = self.bound()
+        return {
+            "bound": {
+                name: getattr(now, name)
+                for name in ("promised", "spent", "at_risk", "worst_now", "left", "ceiling")
+            },
+            "totals": dict(self.totals),
+            "slots": [
+                {name: report[name] for name in ("slot", "epoch", "divergence", "theta", "executor")}
+                for report in reports
+            ],
+        }

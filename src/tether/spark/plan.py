@@ -1,0 +1,72 @@
+"""How an epoch's rows reach their slots: partition i of the shuffled rows is slot i, always.
+
+The slot of a row is ``pmod(hash(key), slots)`` with Spark's own hash, which is also how Spark's
+``groupBy`` places keys. So where Spark pre-aggregates on a single executor, its own shuffle already
+delivers to the slots, and nothing is shuffled twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+
+from tether.core.errors import BadValueError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tether.spark.pinning import Anchor
+
+SLOT = "__tether_slot"
+"""Column that names a row's slot; the task checks it against the partition that it runs on."""
+
+
+class EpochPlan:
+    """Builds the DataFrame of one epoch whose partition i holds the rows of slot i.
+
+    Args:
+        key: Columns that say which rows belong together; empty: whole rows are spread by value.
+        slots: Number of slots.
+        combine: Aggregates by which Spark folds rows per key first, or None.
+        anchor: Pins slots to executors; None where there is one executor.
+    """
+
+    def __init__(
+        self, key: list[str], slots: int, combine: list[Column] | None, anchor: Anchor | None
+    ) -> None:
+        if combine is not None and not key:
+            raise BadValueError(
+                "The operator asks Spark to combine rows per key, but no key was given.",
+                do="Pass key=[...] to apply().",
+            )
+        self._key, self._slots, self._combine, self._anchor = key, slots, combine, anchor
+        # One shuffle serves both groupBy and slots while Spark's partitioning is exactly ours.
+        self._fused = combine is not None and anchor is None
+
+    def rows_by_slot(self, epoch_rows: DataFrame) -> DataFrame:
+        """The epoch's rows, combined if asked, each in the partition of its slot."""
+        rows = epoch_rows
+        if self._combine is not None:
+            rows = rows.groupBy(*self._key).agg(*self._combine)
+        rows = rows.select("*", self._slot_of(rows).alias(SLOT))
+        if self._fused:
+            return rows
+        rows = rows.repartitionById(self._slots, F.col(SLOT))
+        return rows if self._anchor is None else self._anchor.pin(rows)
+
+    def unfuse(self) -> bool:
+        """Stop relying on groupBy's own shuffle; False if the plan did not rely on it.
+
+        Spark may leave that shuffle out where the input is partitioned by the key already, and
+        then its partitions are not the slots.
+        """
+        was, self._fused = self._fused, False
+        return was
+
+    def _slot_of(self, rows: DataFrame) -> Column:
+        columns = self._key or rows.columns
+        return F.pmod(F.hash(*[F.col(f"`{name}`") for name in columns]), F.lit(self._slots)).cast(
+            "int"
+        )
+

@@ -1,0 +1,53 @@
+"""What a slot's task needs beyond its rows, packed once per epoch for all slots alike."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tether.core.errors import BackupError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tether.backup.opening import StoreAddress
+    from tether.backup.protocol import BackupStore
+    from tether.core.policy import Placement, Policy
+    from tether.spark.control import SlotControl
+    from tether.spark.faults import Fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """All that the slots of one operator share in one epoch. Travels in the task's closure."""
+
+    control: SlotControl
+    operator: bytes
+    """The user's operator, pickled once for the whole query."""
+    policy: Policy
+    placement: Placement
+    store: StoreAddress | None
+    output_schema: pa.Schema
+    faults: tuple[Fault, ...] = field(default=())
+
+    def open_store(self) -> BackupStore:
+        """The backup store, opened once per process.
+
+        Raises:
+            BackupError: The query has none.
+        """
+        if self.store is None:
+            raise BackupError(
+                "The policy asked for a backup, but the query has no backup store.",
+                do="Pass backup=... to start().",
+            )
+        # By value, for an address comes anew with every epoch; its options cannot be hashed.
+        key = pickle.dumps(self.store)
+        if key not in _opened:
+            _opened[key] = self.store.open()
+        return _opened[key]
+
+
+_opened: dict[bytes, BackupStore] = {}
+"""Stores that this process has open: a slot's log file is continued, not begun, every epoch."""

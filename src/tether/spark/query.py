@@ -1,0 +1,199 @@
+"""The handle of a running query: Spark's habits, and what only Tether can tell."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tether.core.errors import TetherError
+from tether.spark.blame import tether_error
+from tether.spark.driver import EpochDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tether.backup.protocol import HeldLock
+    from tether.core.bound import Bound
+    from tether.spark.prepared import Prepared
+    from tether.spark.story import Event
+
+
+class Query:
+    """A running Tether query.
+
+    ``status``, ``lastProgress``, ``recentProgress``, ``awaitTermination``, ``stop``, ``exception``,
+    ``id``, ``runId``, ``name`` and ``isActive`` are as in Spark's ``StreamingQuery``; the progress
+    reports carry one more entry, ``"tether"``. New are ``bound()`` and ``story()``.
+    """
+
+    def __init__(
+        self,
+        spark_query: StreamingQuery,
+        driver: EpochDriver,
+        lock: HeldLock | None,
+        throwaway_checkpoint: str | None,
+    ) -> None:
+        self._query, self._driver, self._lock = spark_query, driver, lock
+        self._throwaway_checkpoint = throwaway_checkpoint
+        self._closing = threading.Lock()
+        self._closed = False
+
+    # ---- as Spark has it -----------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Id of the query, the same after every restart from its checkpoint."""
+        return str(self._query.id)
+
+    @property
+    def runId(self) -> str:  # noqa: N802 - Spark's name
+        """Id of this run of the query."""
+        return str(self._query.runId)
+
+    @property
+    def name(self) -> str | None:
+        """Name given by the user, if any."""
+        return self._query.name
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        """Whether the query is running."""
+        return bool(self._query.isActive)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the query is doing now."""
+        return dict(self._query.status)
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Spark's newest progress report, with what Tether adds under ``"tether"``."""
+        progress = self._query.lastProgress
+        return None if progress is None else {**progress, "tether": self._driver.ledger.progress()}
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
+        """Spark's recent progress reports."""
+        return [dict(progress) for progress in self._query.recentProgress]
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Wait until the query ends, or for ``timeout`` seconds.
+
+        Ctrl-C while waiting stops the query in good order: state is flushed, arenas are removed.
+
+        Raises:
+            TetherError: The query ended with an error; it says which operator, slot and epoch.
+        """
+        try:
+            ended = self._query.awaitTermination(timeout) if timeout else self._await()
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        except Exception as error:
+            self._close(flush=False)
+            raise self._own(error) from error
+        if not self._query.isActive:
+            self._close(flush=True)
+        return ended
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        """Wait until everything that the source holds now is in."""
+        try:
+            self._query.processAllAvailable()
+        except Exception as error:
+            raise self._own(error) from error
+
+    def exception(self) -> TetherError | None:
+        """Why the query ended, if it ended with an error."""
+        error = self._query.exception()
+        return None if error is None else self._own(error)
+
+    def stop(self) -> None:
+        """Stop the query: make durable what is not, remove arenas, release the backup directory."""
+        with contextlib.suppress(Exception):  # a query that failed has failed; exception() tells
+            self._query.stop()
+        self._close(flush=True)
+
+    # ---- what only Tether can tell -------------------------------------------------------------
+
+    def bound(self) -> Bound:
+        """How wrong the answer can be: now, already spent, still left."""
+        return self._driver.ledger.bound()
+
+    def story(self) -> list[Event]:
+        """Every backup, loss, recovery and rollback so far, oldest first, with its cause."""
+        return self._driver.story.events()
+
+    def slots(self) -> list[dict[str, Any]]:
+        """The newest report of each slot: divergence, threshold, rows, bytes, executor."""
+        return self._driver.ledger.reports()
+
+    def table(self, name: str) -> DataFrame:
+        """A table of the operator's state as it is now: read by every action, in the slots' place.
+
+        Args:
+            name: Name that the operator's ``setup`` gave to the table.
+        """
+        return self._driver.read_table(name)
+
+    def totals(self) -> dict[str, int]:
+        """Rows, backups and their bytes, losses and rollbacks since the start of this run."""
+        return dict(self._driver.ledger.totals)
+
+    # ---- the end -------------------------------------------------------------------------------
+
+    def _await(self) -> None:
+        # In slices, for a wait inside the JVM cannot be interrupted by Ctrl-C.
+        while not self._query.awaitTermination(1):
+            pass
+
+    def _own(self, error: Exception) -> TetherError:
+        return tether_error(self._driver.failure or error)
+
+    def _close(self, *, flush: bool) -> None:
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._driver.end(flush=flush and self._query.exception() is None)
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+                if self._throwaway_checkpoint is not None:
+                    shutil.rmtree(self._throwaway_checkpoint, ignore_errors=True)
+
+
+def start_query(
+    prepared: Prepared,
+    checkpoint: str,
+    trigger: Mapping[str, Any],
+    name: str | None,
+    *,
+    keeps_checkpoint: bool,
+) -> Query:
+    """Lock the backup store, check that it is this program's, and let Spark start."""
+    store = lock = None
+    if prepared.store_address is not None:
+        store = prepared.store_address.open()
+        lock = store.lock(f"query {name or prepared.operator.name}")
+    try:
+        driver = EpochDriver(prepared, store)
+        writer = prepared.input.writeStream.foreachBatch(driver)
+        writer = writer.option("checkpointLocation", checkpoint)
+        if name:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        spark_query = writer.start()
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+    driver.identify(str(spark_query.id))
+    return Query(spark_query, driver, lock, None if keeps_checkpoint else checkpoint)

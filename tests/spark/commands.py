@@ -1,0 +1,64 @@
+"""The ``tether`` command as a process of its own, for tests that kill it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+from tether.cli.processes import kill_all
+from tether.spark.faults import Fault
+
+LONGEST_SECONDS = 150
+
+
+@dataclass
+class Counting:
+    """``tether run counts`` on fixed directories; run it again to go on where it stopped."""
+
+    work: Path
+    policy: str
+    master: str = "local[2,4]"
+    arena_scope: str = "executor"
+    slots: int = 2
+
+    def run(self, faults: list[Fault] = []) -> dict[str, Any] | None:  # noqa: B006 - never changed
+        """The command's JSON; None where it died or was killed."""
+        command = [sys.executable, "-c", "from tether.cli.app import main; main()", "run", "counts"]
+        options = {
+            "--input": self.work / "in",
+            "--key": "k",
+            "--policy": self.policy,
+            "--backup": self.work / "backup",
+            "--checkpoint": self.work / "checkpoint",
+            "--master": self.master,
+            "--slots": self.slots,
+            "--answer": self.work / "answer.parquet",
+            "--arena-scope": self.arena_scope,
+        }
+        command += [str(part) for option in options.items() for part in option]
+        environment = {**os.environ, "TETHER_FAULTS": msgspec.json.encode(faults).decode()}
+        with (self.work / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [*command, "--json"], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
+            try:
+                said, _ = process.communicate(timeout=LONGEST_SECONDS)
+            finally:
+                kill_all(process.pid)
+        return json.loads(said.splitlines()[-1]) if process.returncode == 0 else None
+
+    def answer(self) -> dict[int, int]:
+        """Newest count of each key that this run has emitted."""
+        rows = pq.read_table(self.work / "answer.parquet")
+        return dict(zip(rows["k"].to_pylist(), rows["count"].to_pylist(), strict=True))
+
+    def log(self) -> str:
+        return (self.work / "log").read_text()[-4000:]

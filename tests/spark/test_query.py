@@ -1,0 +1,314 @@
+"""A query on local Spark, without kills: answers, bound, story, retries, sinks, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+import tether
+from tether.core.errors import (
+    BackupError,
+    BackupLockedError,
+    BadValueError,
+    ChangedProgramError,
+    OperatorError,
+    OutputSchemaError,
+    QueryRefusedError,
+)
+from tether.testing.epochs import read_epochs, write_epochs
+
+from .counting import SCHEMA, CountingQuery, skewed_keys
+
+
+@pytest.fixture
+def counting(spark, tmp_path):
+    return CountingQuery(spark, tmp_path, skewed_keys(epochs=6, rows=5000, keys=300, seed=3))
+
+
+@pytest.mark.parametrize(
+    "tolerance",
+    [tether.NoTolerance(), tether.Approximate(2000), tether.Approximate(0), tether.MiniBatch()],
+    ids=lambda policy: f"{policy.name}-{policy.budget.max_state_error:g}",
+)
+def test_the_answer_is_exact_without_failures(counting, tolerance):
+    query = counting.run(tolerance)
+    assert counting.error() == 0
+    assert query.bound().spent == 0
+    assert query.totals()["rows"] > 0
+
+
+def test_backups_happen_only_where_the_divergence_is_above_theta(counting):
+    query = counting.run(tether.Approximate(4000))  # two slots: θ = 1000
+    backups = [event for event in query.story() if event.what == "backup"]
+    by_theta = [event for event in backups if event.cause == "theta"]
+    assert by_theta
+    for event in by_theta:
+        assert event.detail["divergence_before"] > event.detail["theta"] == 1000
+        assert event.detail["divergence_after"] <= 500
+    assert all(slot["divergence"] <= slot["theta"] for slot in query.slots())
+
+
+def test_the_batch_form_gives_the_same_answer(counting, spark):
+    from tether.algorithms.aggregate import KeyedAggregate
+
+    static = spark.read.parquet(str(counting.work / "in"))
+    rows = tether.stream(static).apply(KeyedAggregate(), key="k", parallelism=3).to_df()
+    assert {row.k: row["count"] for row in rows.collect()} == dict(counting.truth)
+
+
+def test_complete_output_gives_every_key_in_every_epoch(spark, tmp_path):
+    from tether.algorithms.aggregate import KeyedAggregate
+
+    write_epochs(tmp_path / "in", [pa.table({"k": [1, 2, 2]}), pa.table({"k": [3]})])
+    seen = []
+    query = (
+        tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
+        .apply(KeyedAggregate(emit="all"), key="k", parallelism=2)
+        .start(
+            lambda df, epoch: seen.append({r.k: r["count"] for r in df.collect()}),
+            trigger={"availableNow": True},
+        )
+    )
+    query.awaitTermination()
+    assert seen == [{1: 1, 2: 2}, {1: 1, 2: 2, 3: 1}]
+
+
+def test_a_second_action_on_the_output_does_not_count_twice(counting):
+    def twice(df, epoch):
+        first = sorted((row.k, row["count"]) for row in df.collect())
+        assert sorted((row.k, row["count"]) for row in df.collect()) == first
+        counting.latest(df, epoch)
+
+    query = counting.run(tether.Approximate(2000), output=twice)
+    assert counting.error() == 0
+    assert any(event.what == "rollback" for event in query.story())
+
+
+def test_a_sink_that_takes_nothing_or_part_of_its_rows_leaves_no_slot_behind(counting):
+    def picky(df, epoch):
+        if epoch % 3 == 1:
+            df.limit(1).collect()
+        elif epoch % 3 == 2:
+            counting.latest(df, epoch)
+
+    query = counting.run(tether.Approximate(2000), output=picky)
+    assert all(slot["epoch"] == 5 for slot in query.slots())
+    last = {row["k"]: row["count"] for row in counting.latest.table().to_pylist()}
+    assert all(counting.truth[key] >= count for key, count in last.items())
+    untouched = [k for k in last if counting.truth[k] == last[k]]
+    assert len(untouched) > len(last) // 2
+
+
+def test_an_epoch_without_rows_runs_every_slot(spark, tmp_path):
+    from tether.algorithms.aggregate import KeyedAggregate
+
+    write_epochs(tmp_path / "in", [pa.table({"k": [1]})] * 3)
+    nothing = read_epochs(spark, tmp_path / "in", SCHEMA).filter(F.lit(False))
+    query = (
+        tether.stream(nothing)
+        .apply(KeyedAggregate(), key="k", parallelism=2)
+        .start(trigger={"availableNow": True})
+    )
+    query.awaitTermination()
+    assert [slot["epoch"] for slot in query.slots()] == [2, 2]
+
+
+def test_a_stopped_query_goes_on_exactly_where_it_was(counting):
+    epochs = []
+
+    def some(df, epoch):
+        epochs.append(epoch)
+        counting.latest(df, epoch)
+
+    query = counting.start(tether.Approximate(1e9), output=some, trigger={"processingTime": "0 seconds"})
+    query.processAllAvailable()
+    query.stop()
+    more = skewed_keys(epochs=2, rows=5000, keys=300, seed=9)
+    write_epochs(counting.work / "in", more, first=counting.epochs)
+    for table in more:
+        counting.truth.update(table["k"].to_pylist())
+    again = counting.run(tether.Approximate(1e9), output=some)
+    assert epochs == list(range(8))
+    assert counting.error() == 0
+    recoveries = [event for event in again.story() if event.what == "recovery"]
+    assert recoveries
+    assert all(event.detail["exact"] for event in recoveries)
+    assert again.bound().spent == 0
+
+
+def test_input_already_partitioned_by_key_is_shuffled_to_its_slots_all_the_same(spark, tmp_path):
+    from tether.algorithms.aggregate import KeyedAggregate
+    from tether.cli.answers import LatestPerKey
+
+    write_epochs(tmp_path / "in", [pa.table({"k": list(range(50))})] * 2)
+    rows = read_epochs(spark, tmp_path / "in", SCHEMA).repartition(5, "k")
+    latest = LatestPerKey(["k"])
+    query = (
+        tether.stream(rows)
+        .apply(KeyedAggregate(), key="k", parallelism=2)
+        .start(latest, trigger={"availableNow": True})
+    )
+    query.awaitTermination()
+    assert {row["k"]: row["count"] for row in latest.table().to_pylist()} == dict.fromkeys(range(50), 2)
+
+
+def test_a_table_of_the_state_can_be_read_while_the_query_runs(counting):
+    query = counting.start(tether.Approximate(2000), trigger={"processingTime": "0 seconds"})
+    query.processAllAvailable()
+    rows = query.table("totals").collect()
+    assert {row.k: row["count"] for row in rows} == dict(counting.truth)
+    query.stop()
+
+
+# ---- refusals --------------------------------------------------------------------------------------
+
+
+def test_two_queries_on_one_backup_are_refused(counting):
+    query = counting.start(tether.Approximate(10), trigger={"processingTime": "0 seconds"})
+    try:
+        with pytest.raises(BackupLockedError):
+            counting.start(tether.Approximate(10))
+    finally:
+        query.stop()
+
+
+def test_another_program_is_refused_and_says_what_changed(counting):
+    counting.run(tether.Approximate(10))
+    with pytest.raises(ChangedProgramError, match=r"slots.*2 → 3"):
+        counting.run(tether.Approximate(10), slots=3)
+
+
+def test_another_bound_is_refused_unless_allowed(counting):
+    counting.run(tether.Approximate(10))
+    more = skewed_keys(epochs=1, rows=50, keys=300, seed=1)
+    write_epochs(counting.work / "in", more, first=counting.epochs)
+    with pytest.raises(ChangedProgramError, match="policy"):
+        counting.run(tether.Approximate(20))
+    counting.run(tether.Approximate(20), allow_changed=["policy"])
+
+
+def test_a_checkpoint_without_its_backup_is_refused(counting):
+    import shutil
+
+    counting.run(tether.Approximate(10))
+    write_epochs(counting.work / "in", [pa.table({"k": [1]})], first=counting.epochs)
+    shutil.rmtree(counting.work / "backup")
+    with pytest.raises(QueryRefusedError, match="empty"):
+        counting.run(tether.Approximate(10))
+
+
+def test_a_backup_of_another_query_is_refused(counting):
+    import shutil
+
+    counting.run(tether.Approximate(10))
+    shutil.rmtree(counting.work / "checkpoint")
+    with pytest.raises(QueryRefusedError, match="another query"):
+        counting.run(tether.Approximate(10))
+
+
+def test_a_backup_that_cannot_be_written_is_refused_at_start(counting):
+    (counting.work / "backup").write_text("in the way")
+    with pytest.raises(BackupError):
+        counting.start(tether.Approximate(10))
+
+
+def test_a_policy_with_backups_needs_a_place_for_them(counting, spark):
+    from tether.algorithms.aggregate import KeyedAggregate
+
+    applied = tether.stream(read_epochs(spark, counting.work / "in", SCHEMA)).apply(
+        KeyedAggregate(), key="k"
+    )
+    with pytest.raises(QueryRefusedError, match="backup"):
+        applied.start(tolerance=tether.Approximate(10))
+
+
+def test_speculation_is_refused():
+    from tether.spark.session import check_session
+
+    class Speculating:
+        _jsparkSession = None  # noqa: N815
+
+        class conf:  # noqa: N801
+            @staticmethod
+            def get(name, default=None):
+                return "true" if name == "spark.speculation" else default
+
+    with pytest.raises(QueryRefusedError, match="speculation"):
+        check_session(Speculating())
+
+
+def test_a_key_that_is_not_there_is_refused(spark, counting):
+    from tether.algorithms.aggregate import KeyedAggregate
+
+    applied = tether.stream(read_epochs(spark, counting.work / "in", SCHEMA)).apply(
+        KeyedAggregate(), key="nothing"
+    )
+    with pytest.raises(BadValueError, match="nothing"):
+        applied.start()
+
+
+# ---- the user's own operator -----------------------------------------------------------------------
+
+
+class Raises(tether.Operator):
+    output = "k long"
+
+    def __init__(self, poison):
+        self.poison = poison
+
+    def setup(self, state):
+        self.seen = state.table("seen", {"k": pa.int64()}, {"n": "int64"})
+
+    def process(self, batch, out):
+        self.seen.add(batch.select(["k"]), n=1)
+        if self.poison in batch["k"].to_pylist():
+            raise ZeroDivisionError("a bad row")
+
+
+def test_an_operator_that_raises_is_named_with_slot_and_epoch(spark, tmp_path):
+    write_epochs(tmp_path / "in", [pa.table({"k": [1, 2]}), pa.table({"k": [3, 666]})])
+    query = (
+        tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
+        .apply(Raises(666), key="k", parallelism=2)
+        .start(trigger={"availableNow": True})
+    )
+    with pytest.raises(OperatorError, match=r"'raises', slot \d, epoch 1 raised ZeroDivisionError"):
+        query.awaitTermination()
+    assert isinstance(query.exception(), OperatorError)
+
+
+class WrongOutput(tether.Operator):
+    output = "k long, n long"
+
+    def process(self, batch, out):
+        out.emit(batch.select(["k"]))
+
+
+def test_output_that_does_not_match_its_schema_is_named(spark, tmp_path):
+    write_epochs(tmp_path / "in", [pa.table({"k": [1]})])
+    query = (
+        tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
+        .apply(WrongOutput(), key="k", parallelism=1)
+        .start(trigger={"availableNow": True})
+    )
+    with pytest.raises(OutputSchemaError, match=r"missing: \['n'\]"):
+        query.awaitTermination()
+
+
+def test_output_can_go_to_any_spark_format(counting, spark):
+    target = str(counting.work / "out")
+    counting.run(tether.NoTolerance(), output=tether.to_format("parquet", path=target))
+    rows = spark.read.parquet(target)
+    best = {row.k: row.n for row in rows.groupBy("k").agg(F.max("count").alias("n")).collect()}
+    assert best == dict(counting.truth)
+
+
+def test_no_arena_is_left_behind(counting):
+    from tether.state.arena import arena_root
+
+    query = counting.run(tether.Approximate(2000))
+    root = Path(arena_root(None, 0))
+    assert not list(root.glob(f"**/{query.id}/**/*"))
