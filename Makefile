@@ -38,7 +38,7 @@ lint: environment ## check style, types and which package may import which
 	$(RUN) lint-imports
 
 bench: environment ## measure against Spark's own stores: make bench ARGS="NAME --json"
-	@$(RUN) tether bench $(ARGS)
+	@$(RUN) tether bench $(or $(ARGS),--help)
 
 chaos: environment ## run only the tests that kill real processes
 	@$(RUN) python -m pytest -m chaos -v $(ARGS)

@@ -158,7 +158,7 @@ def make_venv(layout: Layout) -> None:
             f"install it (Debian, Ubuntu: apt install python3.{sys.version_info.minor}-venv), "
             "or name another Python: make setup PYTHON=path/to/python3.11",
         ) from None
-    run("making .venv", sys.executable, "-m", "venv", "--clear", str(layout.venv))
+    run(layout, "making .venv", sys.executable, "-m", "venv", "--clear", str(layout.venv))
 
 
 def _venv_is_whole(layout: Layout) -> bool:
@@ -176,7 +176,7 @@ def install_packages(layout: Layout) -> None:
     say("installer and build backend")
     pip = [str(layout.python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
     locked = ["--require-hashes", "-r"]
-    run("installing uv", *pip, "--quiet", *locked, str(layout.lock("bootstrap")))
+    run(layout, "installing uv", *pip, "--quiet", *locked, str(layout.lock("bootstrap")))
     say("locked packages (about 600 MB, mostly Spark)")
     install(layout, *locked, str(layout.lock("dev")))
     say("this project, editable")
@@ -189,11 +189,11 @@ def install(layout: Layout, *arguments: str) -> None:
     python = str(layout.python)
     uv = [str(layout.venv / "bin" / "uv"), "pip", "install", "--python", python]
     try:
-        run("installing with uv", *uv, *arguments)
+        run(layout, "installing with uv", *uv, *arguments)
     except SetupError:
         say("uv could not; trying pip")
         pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
-        run("installing with pip", *pip, *arguments)
+        run(layout, "installing with pip", *pip, *arguments)
 
 
 def choose_java(layout: Layout, environment: Mapping[str, str]) -> Path:
@@ -225,9 +225,11 @@ def _install_java(layout: Layout) -> java_runtime.JavaRuntime:
     return runtime
 
 
-def run(what: str, *command: str) -> None:
+def run(layout: Layout, what: str, *command: str) -> None:
     """Run a program, its output shown; raise SetupError when it fails."""
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME"}}
+    # The build backend looks for its own program on PATH.
+    environment["PATH"] = f"{layout.venv / 'bin'}{os.pathsep}{environment.get('PATH', os.defpath)}"
     try:
         code = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, check=False

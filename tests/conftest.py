@@ -1,0 +1,32 @@
+"""What every test needs, however pytest was started: through make, an editor, or by hand."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+
+# A machine that is busy with Spark is no fair judge of how long one example may take.
+settings.register_profile("tether", deadline=None, print_blob=True)
+settings.load_profile("tether")
+
+
+def _variables_of_setup() -> dict[str, str]:
+    """What ``make setup`` found out about this machine; nothing when it was not used."""
+    env_file = Path(sys.prefix) / "tether-env"
+    if not env_file.is_file():
+        return {}
+    words = shlex.split(env_file.read_text(encoding="utf-8"))
+    return dict(word.split("=", 1) for word in words)
+
+
+# The same as scripts/run sets; now, because they must be there before anyone starts Spark.
+for _name, _value in {
+    **_variables_of_setup(),
+    "PYSPARK_PYTHON": sys.executable,
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}.items():
+    os.environ.setdefault(_name, _value)

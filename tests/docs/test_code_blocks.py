@@ -1,0 +1,105 @@
+"""The code in README.md and docs/ runs, and the commands it names exist."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .blocks import Block, read_blocks
+from .commands import asked_targets, make_targets, our_commands
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+SECONDS_PER_PAGE = 240
+
+# Help and errors are read as plain text, whatever terminal the tests run in.
+PLAIN = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
+
+
+def blocks_of(page: Path, *languages: str) -> list[Block]:
+    blocks = read_blocks(page.read_text(encoding="utf-8"))
+    return [block for block in blocks if block.language in languages and block.not_run is None]
+
+
+def needs_spark(page: Path) -> bool:
+    return any("spark" in block.code.lower() for block in blocks_of(page, "python"))
+
+
+def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    runner = Path(__file__).parent / "run_page.py"
+    return subprocess.run(
+        [sys.executable, runner, page],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_PER_PAGE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name, marks=[pytest.mark.spark] if needs_spark(page) else [])
+        for page, name in zip(PAGES, NAMES, strict=True)
+        if blocks_of(page, "python")
+    ],
+)
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    done = run_page(page, tmp_path)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_named_commands_exist(page: Path) -> None:
+    targets = make_targets((ROOT / "Makefile").read_text(encoding="utf-8"))
+    for block in blocks_of(page, "bash", "console"):
+        for words in our_commands(block.code, prompts=block.language == "console"):
+            where = f"line {block.line}: {' '.join(words)}"
+            if words[0] == "make":
+                assert set(asked_targets(words)) <= targets, where
+            else:
+                complaint = tether_complaint(words[1:])
+                assert not complaint, f"{where}\n{complaint}"
+
+
+def tether_complaint(arguments: list[str]) -> str:
+    """What the command says against its arguments. ``--help`` at the end keeps it from running:
+    unknown subcommands and options are still refused before the help is shown.
+    """
+    program = Path(sys.executable).parent / "tether"
+    command = [program, *arguments, "--help"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=PLAIN
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_a_failing_block_is_found_with_its_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# T\n\n```python\nx = 1\n```\n\n```python\nassert x == 1\nassert x == 2\n```\n"
+    )
+    done = run_page(page, tmp_path)
+    assert done.returncode != 0
+    assert f'{page}", line 9' in done.stderr
+
+
+def test_blocks_build_on_each_other_and_marked_ones_are_left_out(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nx = [1]\n```\n\n<!-- not run: too long -->\n```python\nx.append(2)\n```\n\n"
+        "```text\nno code\n```\n\n1. in a list\n\n   ```python\n   print(x, __name__)\n   ```\n"
+    )
+    assert run_page(page, tmp_path).stdout == "[1] __main__\n"
+
+
+def test_an_unknown_subcommand_or_option_is_refused() -> None:
+    assert not tether_complaint(["demo"])
+    assert tether_complaint(["no-such-subcommand"])
+    assert tether_complaint(["demo", "--no-such-option"])
