@@ -1,0 +1,259 @@
+"""How far live values are from their durable copies, kept up to date per change.
+
+AF-Stream (2019 §3.4.1, table 8) asks for the Manhattan, Euclidean or maximum distance between the
+state and its last backup. Recomputing that over the state on every batch would cost more than the
+batch, so each update adds the difference it makes: only the touched entries are looked at.
+
+Guarantee: the reported divergence is never below the true one. With integers and weights of 1,
+``l1`` is exact (it is summed in 128-bit integers) and ``max`` is an upper bound. Sums of floats
+carry a bound on their own rounding error, which is added to what is reported and vanishes at the
+next backup.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from tether.core.errors import BadValueError
+from tether.state.header import PAGE, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tether.state.columns import Column
+    from tether.state.segment import Array
+
+Norm = Literal["l1", "l2", "max", "count"]
+"""Name of a divergence. ``count`` is the difference of the numbers of keys."""
+
+_UNIT = 2.0**-53
+# Pairwise summation of n < 2**31 terms, each a rounded difference times a weight, is off by fewer
+# than 60 units in the last place; 128 leaves room for the additions around it.
+_SUM_ERROR = 128 * _UNIT
+_TERM_ERROR = 1 + 8 * _UNIT
+_TINY = 2.0**-1073  # what a product too small for a float may lose
+_EXACT_FLOATS = 1 << 53
+_HALF = 0xFFFF_FFFF
+
+Change = tuple["Array", "Array", "Array"]
+"""Old, new and durable values of one column's touched rows."""
+
+
+class _Rule(NamedTuple):
+    """How one column counts."""
+
+    at: int
+    floating: bool
+    weight: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether its differences are integers."""
+        return not self.floating and self.weight == 1.0
+
+    def view(self, words: Array) -> Array:
+        """The column's values out of stored words."""
+        return words[:, self.at].view("f8" if self.floating else "i8")
+
+
+class Divergence:
+    """The running distance of one primitive.
+
+    Args:
+        norm: Which distance.
+        columns: The numeric columns, in the order of storage.
+        weights: Factor for each column's differences; columns not named have 1.0, a factor of 0
+            leaves a column out.
+        page: The primitive's page of the header, where the sums are.
+    """
+
+    def __init__(
+        self, norm: Norm, columns: Sequence[Column], weights: Mapping[str, float], page: Page
+    ) -> None:
+        self.norm = norm
+        self._page = page
+        rules = [_Rule(c.at, c.floating, float(weights.get(c.name, 1.0))) for c in columns]
+        self._rules = [rule for rule in rules if rule.weight > 0 and norm != "count"]
+        self._all_whole = all(rule.whole for rule in self._rules)
+        self.columns = {rule.at for rule in self._rules}
+        """The columns that count."""
+
+    def alone(self) -> Divergence:
+        """A divergence of the same kind with sums of its own, starting at 0."""
+        other = copy(self)
+        other._page = Page(np.zeros(PAGE, np.int64))
+        return other
+
+    def update(
+        self, changes: Mapping[int, Change], *, narrow: bool, infinite: bool = False
+    ) -> None:
+        """Account for new values of some rows.
+
+        Args:
+            changes: By column: old, new and durable values of the same distinct rows.
+            narrow: Whether sums of differences of the integers surely fit 64 bits.
+            infinite: Whether to take care of infinities; without it they ask for a rebuild.
+        """
+        if self.norm == "max":
+            self._raise_maximum(changes, narrow)
+            return
+        gained = 0
+        for rule in self._rules:
+            if rule.at not in changes:
+                continue
+            old, new, durable = changes[rule.at]
+            if self.norm == "l1" and rule.whole:
+                gained += _whole_sum(new, durable, narrow) - _whole_sum(old, durable, narrow)
+            else:
+                plus = self._terms(rule, new, durable, narrow, infinite=infinite).sum()
+                minus = self._terms(rule, old, durable, narrow, infinite=infinite).sum()
+                exact = self.norm == "l1" and rule.weight == 1.0
+                self._add(float(plus), float(minus), 0.0 if exact else len(new) * _TINY)
+        if gained:
+            self._set_whole(self._get_whole() + gained)
+
+    def rebuild(self, parts: Iterable[tuple[Array, Array]], *, narrow: bool) -> None:
+        """Compute the divergence afresh from (live, durable) words of all rows that may differ."""
+        self._set_whole(0)
+        floats = self._page.floats
+        floats[SUM_FLOAT] = floats[SLACK] = 0.0
+        for live, durable in parts:
+            changes = {}
+            for rule in self._rules:
+                mine, theirs = rule.view(live), rule.view(durable)
+                changes[rule.at] = (theirs, mine, theirs)
+            self.update(changes, narrow=narrow, infinite=True)
+
+    def per_row(self, live: Array, durable: Array, *, narrow: bool) -> Array:
+        """What each row adds to the sum (``l1``, ``l2``), or its own distance (``max``)."""
+        total = np.zeros(len(live))
+        for rule in self._rules:
+            terms = self._terms(rule, rule.view(live), rule.view(durable), narrow)
+            if self.norm == "max":
+                np.maximum(total, terms, out=total)
+            else:
+                total += terms
+        return total
+
+    def value(self) -> float:
+        """The divergence now, rounded up; NaN if it has to be rebuilt first."""
+        whole, floats = self._get_whole(), self._page.floats
+        if self.norm == "max":
+            return floats[SUM_FLOAT]
+        if math.isnan(floats[SUM_FLOAT]):
+            return math.nan
+        total = max(floats[SUM_FLOAT], 0.0) + floats[SLACK]
+        if self.norm == "l2":
+            return math.sqrt(total) * _TERM_ERROR if total else 0.0
+        if total:
+            return (_up(whole) + total) * _TERM_ERROR
+        return _up(whole)
+
+    def limits(self, target: float, peak: int, rows: int) -> float:
+        """The largest sum over ``per_row`` that keeps ``value`` at or below ``target``."""
+        if self.norm == "l2":
+            target = target * target
+        largest = 2 * peak * max(rows, 1) * max(len(self._rules), 1)
+        if self._all_whole and self.norm != "l2" and largest < _EXACT_FLOATS:
+            return target
+        return target * (1 - (4 * rows + 1024) * _UNIT)
+
+    def _terms(
+        self, rule: _Rule, live: Array, durable: Array, narrow: bool, *, infinite: bool = True
+    ) -> Array:
+        terms: Array
+        if rule.floating:
+            with np.errstate(invalid="ignore", over="ignore"):
+                terms = np.abs(live - durable)
+            if infinite and not math.isfinite(terms.sum()):
+                terms[live == durable] = 0.0  # two infinities of one sign are the same value
+        elif narrow:
+            terms = np.abs(live - durable).astype(np.float64)
+        else:
+            terms = _wide_difference(live, durable).astype(np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            if rule.weight != 1.0:
+                terms *= rule.weight
+            if self.norm == "l2":
+                terms *= terms
+        return terms
+
+    def _add(self, plus: float, minus: float, tiny: float) -> None:
+        floats = self._page.floats
+        total = floats[SUM_FLOAT] + (plus - minus)
+        floats[SUM_FLOAT] = total  # infinities make it NaN, which asks for a rebuild
+        if math.isfinite(total):
+            floats[SLACK] += _SUM_ERROR * (plus + minus + abs(total)) + tiny
+
+    def _raise_maximum(self, changes: Mapping[int, Change], narrow: bool) -> None:
+        largest = self._page.floats[SUM_FLOAT]
+        for rule in self._rules:
+            if rule.at not in changes or not len(changes[rule.at][1]):
+                continue
+            _, new, durable = changes[rule.at]
+            term = float(self._terms(rule, new, durable, narrow).max())
+            if not rule.whole or term >= _EXACT_FLOATS:
+                term = term * _TERM_ERROR + (_TINY if term else 0.0)
+            largest = max(largest, term)
+        self._page.floats[SUM_FLOAT] = largest
+
+    def _get_whole(self) -> int:
+        words = self._page.words
+        return (words[SUM_HIGH] << 62) + words[SUM_LOW]
+
+    def _set_whole(self, value: int) -> None:
+        words = self._page.words
+        words[SUM_HIGH], words[SUM_LOW] = value >> 62, value & ((1 << 62) - 1)
+
+
+def check_norm(norm: str, *, keyed: bool) -> Norm:
+    """The norm of that name.
+
+    Raises:
+        BadValueError: There is none, or it does not fit a state without keys.
+    """
+    for known in get_args(Norm):
+        if norm == known and (keyed or norm != "count"):
+            return known  # type: ignore[no-any-return]
+    allowed = [known for known in get_args(Norm) if keyed or known != "count"]
+    raise BadValueError(
+        f"There is no divergence {norm!r} for this kind of state.",
+        do=f"Use one of {', '.join(allowed)}.",
+    )
+
+
+def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
+    """Weights as plain floats.
+
+    Raises:
+        BadValueError: A weight is negative, not finite, or of an unknown column.
+    """
+    for name, weight in (weights or {}).items():
+        if name not in names or not math.isfinite(weight) or weight < 0:
+            raise BadValueError(
+                f"The weight {weight!r} of column {name!r} is not usable.",
+                why="Weights are finite numbers of at least 0, for numeric columns of the state.",
+                do=f"Name columns out of {', '.join(names) or '(none)'}.",
+            )
+    return {name: float(weight) for name, weight in (weights or {}).items()}
+
+
+def _whole_sum(live: Array, durable: Array, narrow: bool) -> int:
+    if narrow:
+        return int(np.abs(live - durable).sum())
+    wide = _wide_difference(live, durable)
+    return (int((wide >> 32).sum()) << 32) + int((wide & _HALF).sum())
+
+
+def _wide_difference(live: Array, durable: Array) -> Array:
+    # The difference of two int64 always fits uint64, so wrapping subtraction gives it exactly.
+    return np.where(live > durable, live - durable, durable - live).view(np.uint64)
+
+
+def _up(whole: int) -> float:
+    result = float(whole)
+    return result if int(result) >= whole else math.nextafter(result, math.inf)

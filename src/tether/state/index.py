@@ -1,0 +1,241 @@
+"""The index of a keyed state: from a key's hash to its row, by open addressing.
+
+An array of row numbers, a power of two long, at most 0.6 full. A key's home is the top bits of its
+hash; from there it probes in steps of 1, 2, 3, … (which visits every place). Whole batches probe
+together, one step per round; each round only those keys are left that have met another key.
+
+*An entry counts only if it is a row that exists*: negative entries and rows at or beyond the number
+of rows are empty places. That is all a rollback needs. It lowers the number of rows, and the keys
+added since are gone. Why no key becomes unreachable by it: a key is put at the first empty place of
+its path, so rows met before it on the path existed before it. Taking the newest rows away may empty
+places on the path of a row only if that row goes as well. Entries left behind may point at a row
+that another key gets later; they then look like a collision and cost a probe, no more. They do take
+up places, so places written are counted, and the index is rebuilt when there were too many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tether.core.errors import ArenaError
+from tether.state.header import INDEX, KEY_WORDS
+
+if TYPE_CHECKING:
+    from tether.state.place import Place
+    from tether.state.segment import Array
+
+_SMALLEST = 10  # log2 of the places of a new index
+_LARGEST = 32
+_LOAD = 0.6
+_CHUNK = 1 << 17  # rows placed together when rebuilding: bounds temporary memory
+_EMPTY = -1
+_FIRST_GUESS = 1 << 16  # the first batch may hold few distinct keys
+MOST_ROWS = (1 << 31) - 1
+
+
+class Batch(Protocol):
+    """A batch of keys, and the stored keys that it is compared with."""
+
+    hashes: Array
+    """32 bits for each key of the batch."""
+
+    def equal(self, rows: Array, items: Array | None) -> Array:
+        """Whether stored rows hold the keys of these items (None: of all), one by one."""
+
+    def append(self, items: Array, start: int) -> None:
+        """Store the keys of these items as rows from ``start`` on."""
+
+    def stored_hashes(self, start: int, stop: int) -> Array:
+        """The hashes of stored rows."""
+
+
+class Index:
+    """Places of the rows of one generation of a keyed state."""
+
+    def __init__(self, place: Place, prefix: str, odd: bool) -> None:
+        self._place = place
+        self._prefix = prefix
+        self._word = INDEX + KEY_WORDS * odd  # serial number of the file << 8 | log2 of places
+        self._words = place.page.words
+        self._open()
+
+    def _open(self) -> None:
+        self._known = self._words[self._word]
+        if self._known:
+            self._segment = self._place.segment(self._name(self._known), "i4", slack=False)
+            self._bits = self._known & 0xFF
+            self._places = self._segment.data[: 1 << self._bits]
+
+    def _name(self, known: int) -> str:
+        return f"{self._prefix}index.{known >> 8}"
+
+    def refresh(self) -> None:
+        """Follow a rebuild by another process."""
+        if self._known != self._words[self._word]:
+            self._place.release(self._name(self._known))
+            self._open()
+
+    def find(self, batch: Batch, existing: int) -> tuple[Array, Array, Array]:
+        """Look a batch of keys up.
+
+        Args:
+            batch: The keys.
+            existing: Number of rows that exist.
+
+        Returns:
+            Row of each key or -1, the place at which its search ended, and the steps it took.
+        """
+        count = len(batch.hashes)
+        rows = np.full(count, _EMPTY, np.intp)
+        steps = np.zeros(count, np.intp)
+        if not self._known:
+            return rows, steps, steps.copy()
+        places = self._homes(batch.hashes)
+        mask = len(self._places) - 1
+        at, step = places, 0
+        seeking: Array | None = None  # all of them
+        while seeking is None or len(seeking):
+            entries = self._places.take(at)
+            taken = entries.view(np.uint32) < existing
+            if not taken.all():
+                met = taken.nonzero()[0]
+                if seeking is not None:
+                    ended = (~taken).nonzero()[0]
+                    places[seeking.take(ended)] = at.take(ended)
+                    steps[seeking.take(ended)] = step
+                seeking = met if seeking is None else seeking.take(met)
+                entries, at = entries.take(met), at.take(met)
+            same = batch.equal(entries, seeking)
+            hits, others = same.nonzero()[0], (~same).nonzero()[0]
+            if seeking is None:
+                rows[hits] = entries.take(hits)
+                seeking = others
+            else:
+                rows[seeking.take(hits)] = entries.take(hits)
+                seeking = seeking.take(others)
+            step += 1
+            at = (at.take(others) + step) & mask
+        return rows, places, steps
+
+    def insert(
+        self, batch: Batch, found: tuple[Array, Array, Array], existing: int, boundary: int
+    ) -> int:
+        """Add the keys that ``find`` did not find; equal keys of the batch get one row.
+
+        Nothing exists until the caller stores the new number of rows in the header.
+
+        Args:
+            batch: The keys.
+            found: What ``find`` returned; its rows are filled in.
+            existing: Number of rows that exist.
+            boundary: Number of rows that a rollback would leave.
+
+        Returns:
+            The number of rows with the added ones.
+        """
+        rows, places, steps = found
+        seeking = (rows < 0).nonzero()[0]
+        if not self._known:
+            self._rebuild(batch, 0, min(len(seeking), _FIRST_GUESS), boundary)
+            places = self._homes(batch.hashes)
+        while len(seeking):
+            at = places.take(seeking)
+            entries = self._places.take(at)
+            taken = entries.view(np.uint32) < existing
+            free = (~taken).nonzero()[0]
+            if len(free):
+                winners = free.take(self._claim(at.take(free)))
+                if not self._room(len(winners)):
+                    self._rebuild(batch, existing, len(winners), boundary)
+                    places = self._homes(batch.hashes)
+                    steps = np.zeros_like(steps)
+                    continue
+                added = seeking.take(winners)
+                _check_rows(existing + len(added))
+                batch.append(added, existing)
+                new = np.arange(existing, existing + len(added))
+                self._words[self._word + 1] += len(added)
+                self._places[at.take(winners)] = new
+                rows[added] = new
+                existing += len(added)
+            # Losers of a claim look at the same place again: their own key may have won it.
+            met = taken.nonzero()[0]
+            items, entries = seeking.take(met), entries.take(met)
+            same = batch.equal(entries, items)
+            hits, others = same.nonzero()[0], (~same).nonzero()[0]
+            rows[items.take(hits)] = entries.take(hits)
+            onward = items.take(others)
+            steps[onward] += 1
+            places[onward] = (places.take(onward) + steps.take(onward)) & (len(self._places) - 1)
+            seeking = seeking.take((rows.take(seeking) < 0).nonzero()[0])
+        return existing
+
+    def _claim(self, places: Array) -> Array:
+        """Let every item write its name into its place; who is read back has won it.
+
+        Names are negative, so a claim that a kill leaves behind is an empty place.
+        """
+        names = np.arange(-2, -2 - len(places), -1, dtype=np.int32)
+        self._places[places] = names
+        won: Array = (self._places.take(places) == names).nonzero()[0]
+        return won
+
+    def _homes(self, hashes: Array) -> Array:
+        return _shifted(hashes, _LARGEST - self._bits)
+
+    def _room(self, more: int) -> bool:
+        return bool(self._words[self._word + 1] + more <= _LOAD * len(self._places))
+
+    def _rebuild(self, batch: Batch, rows: int, more: int, boundary: int) -> None:
+        """Place all rows anew in a file of the right size, then switch to it with one store.
+
+        Rows below ``boundary`` are placed first, so that none of them depends on a later one.
+        """
+        bits = _SMALLEST
+        while rows + more > _LOAD * (1 << bits):
+            bits += 1
+        old = self._known
+        fresh = ((old >> 8) + 1) << 8 | bits
+        self._place.litter()
+        segment = self._place.segment(self._name(fresh), "i4", slack=False)
+        segment.ensure(1 << bits)
+        places = segment.data[: 1 << bits]
+        places.fill(_EMPTY)
+        for low, high in ((0, min(boundary, rows)), (min(boundary, rows), rows)):
+            for start in range(low, high, _CHUNK):
+                stop = min(start + _CHUNK, high)
+                homes = _shifted(batch.stored_hashes(start, stop), _LARGEST - bits)
+                _place_all(places, homes, np.arange(start, stop, dtype=np.int32))
+        self._words[self._word] = fresh
+        # Only now: a count too high costs an early rebuild, one too low might fill the index.
+        self._words[self._word + 1] = rows
+        if old:
+            self._place.drop(self._name(old))
+        self._open()
+
+
+def _shifted(hashes: Array, bits: int) -> Array:
+    return np.right_shift(hashes, np.uint32(bits)).astype(np.intp)
+
+
+def _place_all(places: Array, at: Array, rows: Array) -> None:
+    """Put distinct keys at the first empty places of their paths."""
+    step = 0
+    mask = len(places) - 1
+    while len(rows):
+        free = (places.take(at) < 0).nonzero()[0]
+        places[at[free]] = rows[free]
+        step += 1
+        left = places.take(at) != rows
+        rows, at = rows[left], (at[left] + step) & mask
+
+
+def _check_rows(rows: int) -> None:
+    if rows > MOST_ROWS:
+        raise ArenaError(
+            "A slot's table is full.",
+            why=f"A slot can hold {MOST_ROWS:,} keys.",
+            do="Raise the operator's parallelism.",
+        )

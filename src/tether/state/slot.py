@@ -1,0 +1,377 @@
+"""All state of one slot: its primitives, and the epochs that change them together."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from tether.core.errors import ArenaError, BadValueError
+from tether.state.cells import LAST_STAMP
+from tether.state.header import (
+    EPOCH,
+    MOST_PRIMITIVES,
+    PHASE,
+    PRIMITIVES,
+    SERIAL,
+    TRACKED,
+    VERSION,
+    Header,
+    Phase,
+)
+from tether.state.place import Place
+from tether.state.store import HeapStore, Store
+from tether.state.table import Table
+from tether.state.vector import Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+    from tether.state.arena import Arena
+    from tether.state.primitive import Export, Primitive
+
+KINDS: dict[str, type[Primitive]] = {kind.kind: kind for kind in (Table, Vector)}
+"""Every kind of primitive, by the name under which it is stored."""
+
+
+class SlotState:
+    """Everything that a slot remembers between epochs.
+
+    An epoch is applied between ``begin`` and ``commit``. A process may die at any instruction:
+    whoever attaches next finds ``phase`` APPLYING and calls ``rollback``, which leaves exactly
+    the state of the last committed epoch: values, keys, divergence, what counts as durable, and
+    ``blob``. A committed epoch can be rolled back too, until the next one begins, because its
+    task may be retried.
+
+    Example:
+        >>> state = SlotState.heap()
+        >>> weights = state.vector("weights", 3)
+        >>> state.begin(0); weights.add(None, 1.5); state.commit(0)
+        >>> state.begin(1); weights.add([0], 9.0); state.rollback()
+        True
+        >>> weights.values.tolist(), state.version
+        ([1.5, 1.5, 1.5], 0)
+    """
+
+    def __init__(
+        self, store: Store, header: Header, *, arena: Arena | None = None, track: bool = True
+    ) -> None:
+        self._store = store
+        self._header = header
+        self._arena = arena
+        self._words = header.slot.words
+        self._primitives: dict[str, Primitive] = {}
+        wanted = 2 if track else 1
+        if not self._words[TRACKED]:
+            self._words[TRACKED] = wanted
+        if self._words[TRACKED] != wanted:
+            raise ArenaError(
+                "This arena was made for another policy.",
+                why=f"It does {'not ' if track else ''}keep track of backups.",
+                do="Create it anew and restore the state from its backups.",
+            )
+        self._track = track
+        self._load()
+
+    @classmethod
+    def heap(cls, *, track: bool = True) -> SlotState:
+        """State in this process's memory: for batch runs, tests and the simulator.
+
+        Args:
+            track: Whether to keep track of what is durable; without it divergences are 0.
+        """
+        store = HeapStore()
+        header = Header(store)
+        header.slot.words[VERSION] = -1
+        return cls(store, header, track=track)
+
+    @classmethod
+    def open(cls, arena: Arena, *, track: bool = True) -> SlotState:
+        """State in an arena, with all primitives that were made in it before.
+
+        Args:
+            arena: An arena that was attached or created, and whose lock is held.
+            track: As for ``heap``; must be what the arena was first opened with.
+        """
+        return cls(arena.store, arena.header, arena=arena, track=track)
+
+    def _load(self) -> None:
+        for number in range(len(self._primitives), self._words[PRIMITIVES]):
+            spec = json.loads(self._store.read_text(f"p{number:03d}.spec"))
+            place = Place(self._store, self._header, number, track=self._track)
+            self._primitives[spec["name"]] = KINDS[spec["kind"]](place, spec)
+
+    # Making primitives
+
+    def vector(
+        self,
+        name: str,
+        size: int,
+        *,
+        dtype: str = "float64",
+        divergence: str = "l1",
+        weights: Mapping[str, float] | None = None,
+    ) -> Vector:
+        """The vector of that name, made if it is not there yet.
+
+        Args:
+            name: Name within the slot.
+            size: Number of values.
+            dtype: ``int64`` or ``float64``.
+            divergence: ``l1``, ``l2`` or ``max``.
+            weights: ``{"value": factor}`` of its differences; 1 if not given.
+
+        Raises:
+            BadValueError: A description that cannot be used, or that differs from the one before.
+        """
+        made = self.primitive(Vector.plan(name, size, dtype, divergence, weights))
+        assert isinstance(made, Vector)
+        return made
+
+    def table(
+        self,
+        name: str,
+        keys: pa.Schema | Mapping[str, pa.DataType],
+        values: Mapping[str, str],
+        *,
+        divergence: str = "l1",
+        weights: Mapping[str, float] | None = None,
+    ) -> Table:
+        """The table of that name, made if it is not there yet.
+
+        Args:
+            name: Name within the slot.
+            keys: Key columns with their Arrow types.
+            values: Value columns with their types: ``int64``, ``float64``, or ``uint8`` for flags.
+            divergence: ``l1``, ``l2``, ``max`` or ``count``.
+            weights: Factor of each column's differences; 1 for columns not named, 0 to leave out.
+
+        Raises:
+            BadValueError: A description that cannot be used, or that differs from the one before.
+        """
+        made = self.primitive(Table.plan(name, keys, values, divergence, weights))
+        assert isinstance(made, Table)
+        return made
+
+    def primitive(self, spec: Mapping[str, Any]) -> Primitive:
+        """The primitive with this stored description, made if it is not there yet."""
+        known = self._primitives.get(spec["name"])
+        if known is not None:
+            if known.spec != spec:
+                changed = [key for key in spec if known.spec.get(key) != spec[key]]
+                raise BadValueError(
+                    f"The state {spec['name']!r} exists already and is another one.",
+                    why=f"It differs in: {', '.join(changed)}.",
+                    do="Use another name, or the same description every time.",
+                )
+            return known
+        number = self._words[PRIMITIVES]
+        if number == MOST_PRIMITIVES:
+            raise BadValueError(
+                f"A slot cannot have more than {MOST_PRIMITIVES} states.",
+                do="Use one table with more columns or with a further key column.",
+            )
+        self._header.blank(number)
+        for leftover in self._store.names(f"p{number:03d}."):
+            self._store.remove(leftover)  # of a process killed while it made the primitive
+        self._store.write_text(f"p{number:03d}.spec", json.dumps(dict(spec)))
+        place = Place(self._store, self._header, number, track=self._track)
+        made = KINDS[spec["kind"]](place, spec)
+        made.create()
+        self._header.settle(number)
+        self._words[PRIMITIVES] = number + 1
+        self._primitives[made.name] = made
+        return made
+
+    def __getitem__(self, name: str) -> Primitive:
+        return self._primitives[name]
+
+    def specs(self) -> dict[str, dict[str, Any]]:
+        """Every primitive's description as plain values, for the program's fingerprint."""
+        return {name: primitive.describe() for name, primitive in self._primitives.items()}
+
+    # Epochs
+
+    @property
+    def version(self) -> int:
+        """The last epoch that is applied and committed; -1 if there is none."""
+        return int(self._words[VERSION])
+
+    @property
+    def phase(self) -> Phase:
+        """What the state is in the middle of."""
+        return Phase(self._words[PHASE])
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was begun last, committed or not; -1 if there is none."""
+        return int(self._words[EPOCH]) if self._words[SERIAL] else -1
+
+    @property
+    def blob(self) -> bytes:
+        """Up to 4096 bytes of the runtime's own, replaced as a whole, rolled back with the rest."""
+        return self._header.blob
+
+    @blob.setter
+    def blob(self, value: bytes) -> None:
+        self._header.blob = value
+
+    def begin(self, epoch: int) -> None:
+        """Start to apply an epoch; the one before can no longer be rolled back.
+
+        Raises:
+            BadValueError: An epoch is being applied already, or the state is not fully restored.
+        """
+        self._expect(Phase.CLEAN, Phase.COMMITTED)
+        self._words[PHASE] = Phase.CLEAN  # from here on the old journal counts for nothing
+        for primitive in self._primitives.values():
+            primitive.begin()
+        serial = self._words[SERIAL] + 1
+        if serial > LAST_STAMP:
+            for primitive in self._primitives.values():
+                primitive.unstamp()
+            serial = 1
+        self._words[SERIAL] = serial
+        self._header.save()
+        self._words[EPOCH] = epoch
+        self._words[PHASE] = Phase.APPLYING
+
+    def commit(self, epoch: int) -> None:
+        """Finish the epoch: it is now the state's version.
+
+        Raises:
+            BadValueError: This epoch is not being applied.
+        """
+        self._expect(Phase.APPLYING)
+        if epoch != self._words[EPOCH]:
+            raise BadValueError(
+                f"Epoch {epoch} cannot be committed.",
+                why=f"Epoch {self._words[EPOCH]} is being applied.",
+                do="Commit the epoch that was begun.",
+            )
+        self._words[VERSION] = epoch
+        self._words[PHASE] = Phase.COMMITTED
+
+    def rollback(self) -> bool:
+        """Undo the epoch that is being applied or was committed last.
+
+        It may be called again after any failure, also of itself.
+
+        Returns:
+            Whether there was anything to undo.
+
+        Raises:
+            BadValueError: The state is not fully restored; it must be created anew.
+        """
+        self._expect(Phase.CLEAN, Phase.APPLYING, Phase.COMMITTED)
+        if self._words[PHASE] == Phase.CLEAN:
+            return False
+        self._words[PHASE] = Phase.APPLYING
+        for primitive in self._primitives.values():
+            primitive.undo()
+        self._header.restore()
+        self._words[PHASE] = Phase.CLEAN
+        return True
+
+    def _expect(self, *phases: Phase) -> None:
+        if self._words[PHASE] not in phases:
+            raise BadValueError(
+                f"The slot's state is in phase {self.phase.name}.",
+                why=f"This is possible only in phase {' or '.join(p.name for p in phases)}.",
+                do="Roll back an unfinished epoch, or create the arena anew after an unfinished "
+                "restore.",
+            )
+
+    # Backups
+
+    def divergence(self, *, exact: bool = False) -> float:
+        """Sum of all primitives' divergences: what is held against the slot's θ."""
+        return math.fsum(p.divergence(exact=exact) for p in self._primitives.values())
+
+    def export(self, target: float) -> dict[str, Export]:
+        """Take out just enough of all primitives to bring the divergence to ``target``.
+
+        The target is shared among the primitives in proportion to their divergence; those with
+        the fewest entries go first, and what they leave of their share goes to the others. So a
+        single number that has drifted far is written before many entries that drifted little.
+
+        Returns:
+            By name, the exports that hold something.
+        """
+        order = sorted(self._primitives.values(), key=lambda p: p.dirty_entries())
+        now = {p.name: p.divergence(exact=True) for p in order}
+        exports: dict[str, Export] = {}
+        for primitive in order:
+            left = math.fsum(now.values())
+            mine = now.pop(primitive.name)
+            # Rounding must not let the shares add up to more than the target.
+            share = (
+                target * (mine / left) * (1 - 2.0**-50) if 0 < mine < left < math.inf else target
+            )
+            export = primitive.export(max(share, 0.0))
+            if export.batches:
+                exports[primitive.name] = export
+            target = max(target - export.divergence_after, 0.0)
+        return exports
+
+    def export_full(self) -> dict[str, Export]:
+        """Take out the whole state of all primitives."""
+        return {name: primitive.export_full() for name, primitive in self._primitives.items()}
+
+    def begin_restore(self) -> None:
+        """Start to load backups into fresh primitives.
+
+        Until ``finish_restore`` the state counts as half-made: no epoch can begin on it, and who
+        finds it after a kill has to create it anew.
+        """
+        self._expect(Phase.CLEAN)
+        if self.version >= 0:
+            raise BadValueError(
+                "A state that epochs were applied to cannot be restored into.",
+                do="Create the arena anew.",
+            )
+        self._words[PHASE] = Phase.RESTORING
+
+    def restore(self, parts: Mapping[str, Iterable[pa.RecordBatch]]) -> None:
+        """Apply what one ``export`` gave: batches by the name of their primitive.
+
+        Raises:
+            BadValueError: There is no primitive of that name, or ``begin_restore`` was not called.
+        """
+        self._expect(Phase.RESTORING)
+        for name, batches in parts.items():
+            if name not in self._primitives:
+                raise BadValueError(
+                    f"There is no state {name!r} to restore into.",
+                    why=f"The program makes: {', '.join(self._primitives) or 'none'}.",
+                    do="Restore with the program that wrote the backup.",
+                )
+            self._primitives[name].restore(batches)
+
+    def finish_restore(self, version: int) -> None:
+        """Make the restored state usable, as of epoch ``version``."""
+        self._expect(Phase.RESTORING)
+        self._words[VERSION] = version
+        self._words[PHASE] = Phase.CLEAN
+
+    # Attachment
+
+    def refresh(self) -> bool:
+        """Make a kept attachment see what other processes did since; microseconds if nothing.
+
+        Returns:
+            False if the arena was removed or created anew meanwhile: attach again.
+        """
+        if self._arena is not None and not self._arena.valid():
+            return False
+        if self._words[PRIMITIVES] != len(self._primitives):
+            self._load()
+        for primitive in self._primitives.values():
+            primitive.refresh()
+        return True
+
+    def resident_bytes(self) -> int:
+        """Bytes of memory that the state holds now."""
+        return self._store.allocated()

@@ -1,0 +1,112 @@
+"""Where a slot keeps its segments: one directory of an arena, or the heap of this process."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from tether.state.segment import FileSegment, HeapSegment, Segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Store(Protocol):
+    """Named segments and small texts of one slot."""
+
+    def segment(self, name: str, dtype: str, width: int = 0, *, slack: bool = True) -> Segment:
+        """Open a segment, made empty if there is none of that name.
+
+        Args:
+            name: Name within the store.
+            dtype: NumPy type of the items.
+            width: Items per element; 0 for a one-dimensional segment.
+            slack: Whether to allocate somewhat more than asked, for cheap growth.
+        """
+
+    def write_text(self, name: str, text: str) -> None:
+        """Store a text: all of it or, after a kill, nothing of it."""
+
+    def read_text(self, name: str) -> str:
+        """The text of that name."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of segments and texts that start with ``prefix``."""
+
+    def remove(self, name: str) -> None:
+        """Free a segment or text; nothing happens if it is not there."""
+
+    def allocated(self) -> int:
+        """Bytes of memory held by all segments."""
+
+
+class HeapStore:
+    """Segments in this process's own memory; gone when the process ends."""
+
+    def __init__(self) -> None:
+        self._segments: dict[str, HeapSegment] = {}
+        self._texts: dict[str, str] = {}
+
+    def segment(self, name: str, dtype: str, width: int = 0, *, slack: bool = True) -> Segment:
+        """Open a segment, made empty if there is none of that name."""
+        del slack  # the heap always grows by a half: growing there is a copy
+        if name not in self._segments:
+            self._segments[name] = HeapSegment(dtype, width)
+        return self._segments[name]
+
+    def write_text(self, name: str, text: str) -> None:
+        """Store a text."""
+        self._texts[name] = text
+
+    def read_text(self, name: str) -> str:
+        """The text of that name."""
+        return self._texts[name]
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of segments and texts that start with ``prefix``."""
+        return [name for name in [*self._segments, *self._texts] if name.startswith(prefix)]
+
+    def remove(self, name: str) -> None:
+        """Free a segment or text."""
+        self._segments.pop(name, None)
+        self._texts.pop(name, None)
+
+    def allocated(self) -> int:
+        """Bytes of memory held by all segments."""
+        return sum(segment.allocated for segment in self._segments.values())
+
+
+class FileStore:
+    """Segments as memory-mapped files of one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def segment(self, name: str, dtype: str, width: int = 0, *, slack: bool = True) -> Segment:
+        """Open a segment, made empty if there is none of that name."""
+        return FileSegment(self.directory / name, dtype, width, slack=slack)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Store a text; the rename makes it appear whole or not at all."""
+        draft = self.directory / f"{name}.draft"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        draft.replace(self.directory / name)
+
+    def read_text(self, name: str) -> str:
+        """The text of that name."""
+        return (self.directory / name).read_text(encoding="utf-8")
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of files that start with ``prefix``."""
+        return [path.name for path in self.directory.iterdir() if path.name.startswith(prefix)]
+
+    def remove(self, name: str) -> None:
+        """Unlink a file; memory is freed when the last mapping of it is gone."""
+        (self.directory / name).unlink(missing_ok=True)
+
+    def allocated(self) -> int:
+        """Bytes of memory held by all files, as the file system counts them."""
+        with os.scandir(self.directory) as entries:
+            return sum(entry.stat().st_blocks * 512 for entry in entries)
