@@ -19,7 +19,7 @@ from tether.core.policy import Placement
 from tether.core.thresholds import amplification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tether.core.budget import Budget
     from tether.core.windows import Window
@@ -183,18 +183,14 @@ def bound(
     """
     known = sorted(facts, key=lambda fact: (fact.operator, fact.slot))
 
-    def paid(fact: SlotFacts) -> _Exact:
-        return _sum((loss.at_most, _weight(loss, window, now)) for loss in fact.losses)
-
-    def extra(fact: SlotFacts) -> _Exact:
-        return _sum((loss.extra, _weight(loss, window, now)) for loss in fact.losses)
-
-    def at_risk(fact: SlotFacts) -> _Exact:
-        return _sum([(loss_at_most(fact.theta, fact.divergence), 1)])
+    # Each slot's errors once, as exact sums cost more than anything else here.
+    paid = [_sum((one.at_most, _weight(one, window, now)) for one in f.losses) for f in known]
+    extra = [_sum((one.extra, _weight(one, window, now)) for one in f.losses) for f in known]
+    at_risk = [_sum([(loss_at_most(fact.theta, fact.divergence), 1)]) for fact in known]
 
     promised = _sum([(budget.max_state_error, 1)])
     within, widened = _total(known, paid), _total(known, extra)
-    worst = _total(known, lambda fact: paid(fact) + at_risk(fact))
+    worst = _total(known, [lost + more for lost, more in zip(paid, at_risk, strict=True)])
     return Bound(
         promised=_rounded(promised),
         spent=_rounded(within + widened),
@@ -212,10 +208,10 @@ def bound(
                 operator=fact.operator,
                 slot=fact.slot,
                 failures=fact.failures,
-                spent=_rounded(paid(fact) + extra(fact)),
-                at_risk=_rounded(at_risk(fact)),
+                spent=_rounded(lost + wider),
+                at_risk=_rounded(risk),
             )
-            for fact in known
+            for fact, lost, wider, risk in zip(known, paid, extra, at_risk, strict=True)
         ),
     )
 
@@ -231,16 +227,17 @@ def _weight(loss: Loss, window: Window | None, now: float | None) -> float:
     return window.remaining(loss.position, now)
 
 
-def _total(facts: Sequence[SlotFacts], error: Callable[[SlotFacts], _Exact]) -> _Exact:
+def _total(facts: Sequence[SlotFacts], errors: Sequence[_Exact]) -> _Exact:
     """Error at the pipeline's end: of an operator's slots the sum or the largest, then the sum."""
     parts: list[tuple[_Exact, Fraction]] = []
-    for _, slots in groupby(facts, key=lambda fact: fact.operator):
-        these = list(slots)
-        errors = [error(fact) for fact in these]
-        place = these[0].placement
+    pairs = zip(facts, errors, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: pair[0].operator):
+        slots = list(group)
+        place = slots[0][0].placement
+        values = [error for _, error in slots]
         if place.errors_of_copies == "max":
-            errors = [max(errors)]
-        parts.extend((value, amplification(place)) for value in errors)
+            values = [max(values)]
+        parts.append((_sum((value, 1) for value in values), amplification(place)))
     return _sum(parts)
 
 
@@ -251,7 +248,7 @@ def _sum(parts: Iterable[tuple[_Exact, float | Fraction]]) -> _Exact:
             continue
         if value == math.inf:
             return math.inf
-        exact += Fraction(value) * Fraction(weight)
+        exact += Fraction(value) if weight == 1 else Fraction(value) * Fraction(weight)
     return exact
 
 
