@@ -11,7 +11,12 @@ from tether.core.errors import BackupUnreadableError, BadValueError
 from .samples import record
 
 RECORDS = [
-    record(epoch, count=SlotCommit(epoch=epoch, frame=FrameRef("slots/count/0/x.log", epoch, 8)))
+    record(
+        epoch,
+        count=SlotCommit(
+            epoch=epoch, frame=FrameRef("slots/count/0/x.log", epoch, 8), divergence_after=1.0
+        ),
+    )
     for epoch in range(3)
 ]
 ENTRIES = [encode_entry(entry) for entry in RECORDS]
@@ -82,7 +87,9 @@ def test_bytes_that_are_not_one_entry_are_unreadable(data: bytes) -> None:
     "bad",
     [
         CommitRecord(epoch=-1, run="r", slots={}),
-        CommitRecord(epoch=1, run="r", slots={"no slot number": SlotCommit(epoch=1)}),
+        CommitRecord(
+            epoch=1, run="r", slots={"no slot number": SlotCommit(epoch=1, divergence_after=0)}
+        ),
         CommitRecord(epoch=2**80, run="r", slots={}),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tether.backup import framecodec
 from tether.backup.framecodec import (
     MAX_HEAD_BYTES,
     PREFIX_BYTES,
@@ -150,6 +151,18 @@ def test_a_compressed_buffer_that_lies_about_its_size_is_caught(claim: int) -> N
     struct.pack_into("<q", data, data.index(size), claim)
     with pytest.raises(BackupUnreadableError, match="Arrow cannot read part 'v'"):
         decode_frame(with_fresh_checksums(data))
+
+
+def test_bytes_behind_the_end_of_a_stream_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = framecodec._encode_part
+    monkeypatch.setattr(
+        framecodec,
+        "_encode_part",
+        lambda *args: pa.py_buffer(really(*args).to_pybytes() + b"more"),
+    )
+    hostile = b"".join(encode_frame(header(), parts()))
+    with pytest.raises(BackupUnreadableError, match="4 bytes that are not its"):
+        decode_frame(hostile)
 
 
 @pytest.mark.parametrize(("offset", "kind"), [(8, "<I"), (12, "<Q")])

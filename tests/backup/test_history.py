@@ -8,12 +8,15 @@ from tether.backup.commitcodec import decode_entry, encode_entry
 from tether.backup.commits import CommitSnapshot
 
 
-def made(number: int, epoch: int, kind: str | None, failures: int = 0) -> SlotCommit:
+def made(
+    number: int, epoch: int, kind: str | None, failures: int = 0, divergence: float = 0.5
+) -> SlotCommit:
     frame = None if kind is None else FrameRef(f"slots/op/0/{number}.frame", 0, 1)
     return SlotCommit(
         epoch=epoch,
         frame=frame,
         kind=kind,
+        divergence_after=divergence,
         failures=failures,
         lineage=f"l{number}",
         policy_state=str(number).encode(),
@@ -74,12 +77,33 @@ def test_failures_are_never_forgotten() -> None:
     for epoch, failures in [(0, 0), (1, 3), (1, 1)]:
         slots = {"op/0": made(epoch, epoch, None, failures)}
         history.apply(CommitRecord(epoch=epoch, run="r", slots=slots))
-    assert history.slot_facts("op", 0, before_epoch=2) == (3, "l1", b"1")
-    assert history.slot_facts("op", 0, before_epoch=1) == (3, "l0", b"0")
-    assert history.slot_facts("op", 0, before_epoch=0) == (3, "", b"")
-    assert history.slot_facts("op", 1, before_epoch=9) == (0, "", b"")
+    assert history.slot_facts("op", 0, before_epoch=2) == (3, "l1", b"1", None)
+    assert history.slot_facts("op", 0, before_epoch=1) == (3, "l0", b"0", None)
+    assert history.slot_facts("op", 0, before_epoch=0) == (3, "", b"", None)
+    assert history.slot_facts("op", 1, before_epoch=9) == (0, "", b"", None)
     again = CommitHistory.from_snapshot(history.snapshot(committed_epoch=1))
     assert again.slot_facts("op", 0, before_epoch=2).failures == 3
+
+
+def test_a_record_that_amends_its_epoch_adds_to_it() -> None:
+    """A flush after the last epoch: what the epoch committed still counts."""
+    history = history_of("full", "partial", "partial")
+    flush = made(50, 1, "partial")
+    history.apply(CommitRecord(epoch=1, run="r", slots={"op/0": flush}, amends=True))
+    assert [c.lineage for c in history.chain("op", 0, before_epoch=9)] == ["l0", "l1", "l50"]
+    assert {ref.name for ref in history.void_frames()} == {"slots/op/0/2.frame"}
+    again = made(60, 1, "partial")
+    history.apply(CommitRecord(epoch=1, run="r", slots={"op/0": again}))
+    assert [c.lineage for c in history.chain("op", 0, before_epoch=9)] == ["l0", "l60"]
+
+
+def test_only_a_divergence_of_zero_makes_the_backup_exact() -> None:
+    history = CommitHistory()
+    for epoch, divergence in enumerate([0.0, 0.5, 0.0]):
+        slots = {"op/0": made(epoch, epoch, "partial", divergence=divergence)}
+        history.apply(CommitRecord(epoch=epoch, run="r", slots=slots))
+    exact = [history.slot_facts("op", 0, before).exact_epoch for before in range(5)]
+    assert exact == [None, 0, None, 2, 2]
 
 
 def test_an_uncommitted_full_frame_does_not_cost_its_elders() -> None:
@@ -113,10 +137,11 @@ def test_a_gap_matters_to_chains_that_begin_before_it_only() -> None:
 
 # --- the same, for any history ----------------
 
-# A driver's life: each step runs the next epoch, or restarts and runs an older one again.
+# A driver's life: each step runs the next epoch, restarts and runs an older one again, or adds to
+# the newest one.
 STEPS = st.lists(
     st.tuples(
-        st.integers(0, 3),  # how many epochs Spark had not committed when the driver died
+        st.one_of(st.none(), st.integers(0, 3)),  # how many epochs a restart goes back; none: amend
         st.lists(
             st.tuples(
                 st.sampled_from([None, "full", "full", "partial", "partial", "recovered"]),
@@ -130,16 +155,25 @@ STEPS = st.lists(
 )
 
 
-def run(steps: list[tuple[int, list[tuple[str | None, int]]]]) -> list[CommitRecord]:
+def run(
+    steps: list[tuple[int | None, list[tuple[str | None, int]]]], start: int = 0, first: int = 0
+) -> list[CommitRecord]:
+    """Records of a life that begins with epoch ``start``; names of frames begin at ``first``."""
     records: list[CommitRecord] = []
-    epoch = -1
+    epoch = start - 1
     for number, (back, slots) in enumerate(steps):
-        epoch = max(0, epoch + 1 - back)
-        commits = {}
-        for slot, (kind, failures) in enumerate(slots):
-            commits[slot_key("op", slot)] = made(10 * number + slot, epoch, kind, failures)
-        records.append(CommitRecord(epoch=epoch, run="r", slots=commits))
+        amends = back is None and bool(records)
+        epoch = epoch if amends else max(start, epoch + 1 - (back or 0))
+        commits = {
+            slot_key("op", slot): made(first + 10 * number + slot, epoch, kind, failures)
+            for slot, (kind, failures) in enumerate(slots)
+        }
+        records.append(CommitRecord(epoch=epoch, run="r", slots=commits, amends=amends))
     return records
+
+
+def voids(later: CommitRecord, earlier: CommitRecord) -> bool:
+    return later.epoch < earlier.epoch or (later.epoch == earlier.epoch and not later.amends)
 
 
 def naive_chain(records: list[CommitRecord], slot: int, before_epoch: int) -> list[SlotCommit]:
@@ -147,7 +181,7 @@ def naive_chain(records: list[CommitRecord], slot: int, before_epoch: int) -> li
     live = [
         record
         for index, record in enumerate(records)
-        if not any(later.epoch <= record.epoch for later in records[index + 1 :])
+        if not any(voids(later, record) for later in records[index + 1 :])
     ]
     chain: list[SlotCommit] = []
     for record in live:
@@ -203,17 +237,9 @@ def test_compaction_changes_no_answer_that_can_still_be_asked(
     stored = decode_entry(encode_entry(CommitHistory(records).snapshot(committed)))
     assert isinstance(stored, CommitSnapshot)
     compacted = CommitHistory.from_snapshot(stored)
-    for later in run(more):  # life goes on, from an epoch that Spark may ask for
-        moved = CommitRecord(
-            epoch=committed + 1 + later.epoch,
-            run="later",
-            slots={
-                key: made(10_000 + 100 * later.epoch + slot, committed + 1 + later.epoch, c.kind)
-                for slot, (key, c) in enumerate(later.slots.items())
-            },
-        )
-        whole.apply(moved)
-        compacted.apply(moved)
+    for later in run(more, start=committed + 1, first=10_000):  # life goes on
+        whole.apply(later)
+        compacted.apply(later)
     assert compacted.last_epoch == whole.last_epoch
     for slot in range(2):
         for epoch in range(committed + 1, committed + 30):

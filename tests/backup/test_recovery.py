@@ -197,7 +197,7 @@ def test_the_restored_state_is_within_the_extra_bound(
         shelf.frames[ref] = (kind, saved, epoch)
         if broken:
             shelf.broken.add(ref)
-        made = SlotCommit(epoch=epoch, frame=ref, kind=kind, carried=carried)  # type: ignore[arg-type]
+        made = SlotCommit(epoch=epoch, frame=ref, kind=kind, carried=carried, divergence_after=0.0)  # type: ignore[arg-type]
         history.apply(CommitRecord(epoch=epoch, run="r", slots={"count/0": made}))
     store: BackupStore = shelf  # type: ignore[assignment]
     try:

@@ -24,7 +24,9 @@ class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     """The frame's kind; ``None`` where there is no frame."""
     carried: Norm = 0.0
     """See :attr:`FrameHeader.carried`."""
-    divergence_after: Norm = 0.0
+    divergence_after: Norm
+    """Distance of the resident state from all committed frames, this one included. No default: zero
+    claims that they hold the whole state, and such a claim must not be made by omission."""
     failures: Count = 0
     """k."""
     lineage: str = ""
@@ -36,7 +38,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
     """All that an epoch made count.
 
     Example:
-        >>> commit = SlotCommit(epoch=4, lineage="a1")
+        >>> commit = SlotCommit(epoch=4, divergence_after=2.5)
         >>> CommitRecord(epoch=4, run="r", slots={"count/0": commit}).slots["count/0"].frame is None
         True
     """

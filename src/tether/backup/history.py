@@ -56,7 +56,7 @@ class CommitHistory:
         >>> history = CommitHistory()
         >>> for epoch, kind in enumerate(["full", "partial", "partial"]):
         ...     frame = FrameRef(f"slots/count/0/{epoch}.frame", 0, 9)
-        ...     commit = SlotCommit(epoch=epoch, frame=frame, kind=kind)
+        ...     commit = SlotCommit(epoch=epoch, frame=frame, kind=kind, divergence_after=0.5)
         ...     history.apply(CommitRecord(epoch=epoch, run="r", slots={"count/0": commit}))
         >>> [commit.epoch for commit in history.chain("count", 0, before_epoch=2)]
         [0, 1]
