@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from .commands import asked_targets, make_targets, our_commands
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
-SECONDS_PER_PAGE = 240
+# A page with Spark takes half a minute; on a machine that does much else besides, many times that.
+SECONDS_PER_PAGE = 480
 
 # Help and errors are read as plain text, whatever terminal the tests run in.
 PLAIN = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
@@ -32,16 +34,25 @@ def needs_spark(page: Path) -> bool:
 
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     runner = Path(__file__).parent / "run_page.py"
-    return subprocess.run(
-        [sys.executable, runner, page],
+    command = [sys.executable, str(runner), str(page)]
+    with subprocess.Popen(
+        command,
         cwd=folder,
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=SECONDS_PER_PAGE,
-        check=False,
-    )
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=SECONDS_PER_PAGE)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # Java and Spark's workers with it
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
+@pytest.mark.timeout(SECONDS_PER_PAGE + 60)
 @pytest.mark.parametrize(
     "page",
     [
