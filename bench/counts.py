@@ -6,8 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 import tether
 from bench.harness import Experiment, Goal, Measurement
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS = 2
@@ -56,7 +57,9 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
                 "tether: approximate": lambda: _tether(
                     session, source, truth, tether.Approximate(max_state_error=budget)
                 ),
-                "tether: no tolerance": lambda: _tether(session, source, truth, tether.NoTolerance()),
+                "tether: no tolerance": lambda: _tether(
+                    session, source, truth, tether.NoTolerance()
+                ),
                 "spark: RocksDB, changelog": lambda: stores(ROCKSDB, changelog=True),
                 "spark: default store": lambda: stores(DEFAULT, changelog=False),
                 "spark: applyInPandasWithState": lambda: _pandas(session, source, truth),
@@ -72,7 +75,10 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             experiment.ratio("spark: RocksDB, changelog", ours),
         ),
         Goal(
-            "counts.speed_to_default_store", ">=", 1.7, experiment.ratio("spark: default store", ours)
+            "counts.speed_to_default_store",
+            ">=",
+            1.7,
+            experiment.ratio("spark: default store", ours),
         ),
         Goal(
             "counts.speed_to_apply_in_pandas",
@@ -174,7 +180,10 @@ def _spark_store(
 
 
 def _stateful(
-    session: SparkSession, totals: DataFrame, truth: Digest, stored: Callable[[DataFrame], DataFrame]
+    session: SparkSession,
+    totals: DataFrame,
+    truth: Digest,
+    stored: Callable[[DataFrame], DataFrame],
 ) -> Measurement:
     with scratch() as directory:
         writer = totals.writeStream.outputMode("update").format("noop")
@@ -186,11 +195,7 @@ def _stateful(
         return Measurement(_measured(query.recentProgress), answer == truth)
 
 
-def _add_up(
-    key: tuple[int], batches: Iterator[pd.DataFrame], state: Any
-) -> Iterator[pd.DataFrame]:
-    import pandas as pd
-
+def _add_up(key: tuple[int], batches: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     total = state.get[0] if state.exists else 0
     for batch in batches:
         total += int(batch["v"].sum())
@@ -200,8 +205,6 @@ def _add_up(
 
 def _pandas(session: SparkSession, source: Path, truth: Digest) -> Measurement:
     """What a user would write: the state of each key in a Python function."""
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
     session.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     session.conf.set(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"

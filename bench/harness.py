@@ -40,6 +40,7 @@ class Goal:
     value: float
 
     def plain(self) -> dict[str, Any]:
+        """As the JSON report shows it."""
         met = self.value <= self.target if self.relation == "<=" else self.value >= self.target
         return {
             "id": self.id,

@@ -42,7 +42,7 @@ _NEEDS_SPARK = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module holds
+def __getattr__(name: str) -> Any:
     """Import what needs PySpark only when it is asked for, with a clear word if it is missing."""
     if name not in _NEEDS_SPARK:
         raise AttributeError(f"module 'tether' has no attribute {name!r}")

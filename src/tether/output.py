@@ -60,7 +60,9 @@ class Output:
         for field in self.schema:
             column = batch.column(field.name)
             try:
-                columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+                columns.append(
+                    column if column.type.equals(field.type) else column.cast(field.type)
+                )
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise OutputSchemaError(
                     f"The operator emitted column {field.name!r} as {column.type}.",

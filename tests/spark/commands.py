@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.parquet as pq
 
 from tether.cli.processes import kill_all
-from tether.spark.faults import Fault
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tether.spark.faults import Fault
 
 LONGEST_SECONDS = 150
 

@@ -79,7 +79,7 @@ KEYS = {
     "double": [0.0, -0.0, float("nan"), float("inf"), None],
     "decimal(38,3)": [Decimal("1.500"), Decimal("-99999999999999999999.125"), None],
     "date": [dt.date(1969, 7, 20), dt.date(2026, 1, 1), None],
-    "timestamp": [dt.datetime(2026, 1, 1, 12), None],
+    "timestamp": [dt.datetime(2026, 1, 1, 12), None],  # noqa: DTZ001 - as Spark gives it
     "string": ["", "x", "x\0y", None],
     "binary": [b"", b"\0", b"\0\0", None],
     "array<int>": [[], [1], [1, None], None],
@@ -113,7 +113,12 @@ def test_word_count_counts_words(spark, tmp_path):
     (tmp_path / "text" / "a.txt").write_text("the cat  and The dog\n\n  and\n")
     lines = spark.read.text(str(tmp_path / "text"))
     counts = tether.stream(words(lines)).apply(WordCount(), key="word", parallelism=2).to_df()
-    assert {row.word: row["count"] for row in counts.collect()} == {"the": 2, "cat": 1, "and": 2, "dog": 1}
+    assert {row.word: row["count"] for row in counts.collect()} == {
+        "the": 2,
+        "cat": 1,
+        "and": 2,
+        "dog": 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,9 @@ def test_a_stopped_query_goes_on_exactly_where_it_was(counting):
         epochs.append(epoch)
         counting.latest(df, epoch)
 
-    query = counting.start(tether.Approximate(1e9), output=some, trigger={"processingTime": "0 seconds"})
+    query = counting.start(
+        tether.Approximate(1e9), output=some, trigger={"processingTime": "0 seconds"}
+    )
     query.processAllAvailable()
     query.stop()
     more = skewed_keys(epochs=2, rows=5000, keys=300, seed=9)
@@ -152,7 +154,9 @@ def test_input_already_partitioned_by_key_is_shuffled_to_its_slots_all_the_same(
         .start(latest, trigger={"availableNow": True})
     )
     query.awaitTermination()
-    assert {row["k"]: row["count"] for row in latest.table().to_pylist()} == dict.fromkeys(range(50), 2)
+    assert {row["k"]: row["count"] for row in latest.table().to_pylist()} == dict.fromkeys(
+        range(50), 2
+    )
 
 
 def test_a_table_of_the_state_can_be_read_while_the_query_runs(counting):
@@ -163,7 +167,7 @@ def test_a_table_of_the_state_can_be_read_while_the_query_runs(counting):
     query.stop()
 
 
-# ---- refusals --------------------------------------------------------------------------------------
+# ---- refusals ----
 
 
 def test_two_queries_on_one_backup_are_refused(counting):
@@ -250,7 +254,7 @@ def test_a_key_that_is_not_there_is_refused(spark, counting):
         applied.start()
 
 
-# ---- the user's own operator -----------------------------------------------------------------------
+# ---- the user's own operator ----
 
 
 class Raises(tether.Operator):

@@ -16,7 +16,9 @@ from tether.core.errors import BadValueError
 
 def bench(
     name: Annotated[str, typer.Argument(help="Name of the experiment: epoch, growth, counts, …")],
-    quick: Annotated[bool, typer.Option("--quick", help="A short form with the same goals.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A short form with the same goals.")
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generated data.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -33,7 +35,7 @@ def bench(
         print(f"{goal['id']}: {goal['value']:.3f}, asked {goal['target']}: {met}")
 
 
-def _experiment(name: str) -> Any:  # noqa: ANN401 - a module with run()
+def _experiment(name: str) -> Any:
     root = Path(tether.__file__).resolve().parents[2]
     folder = root / "bench"
     known = sorted(
@@ -44,7 +46,9 @@ def _experiment(name: str) -> Any:  # noqa: ANN401 - a module with run()
     if name not in known:
         raise BadValueError(
             f"There is no experiment {name!r}.",
-            why=f"Known are: {', '.join(known)}." if known else "Benchmarks come with the source only.",
+            why=f"Known are: {', '.join(known)}."
+            if known
+            else "Benchmarks come with the source only.",
             do="Run it from a source checkout." if not known else "Choose one of these.",
         )
     sys.path.insert(0, str(root))

@@ -30,7 +30,9 @@ SILENCE_SECONDS = 60.0
 def demo(
     epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 40,
     words: Annotated[int, typer.Option(help="Words in each.")] = 100_000,
-    bound: Annotated[float, typer.Option(help="Most that any word's count may be wrong by.")] = 4000,
+    bound: Annotated[
+        float, typer.Option(help="Most that any word's count may be wrong by.")
+    ] = 4000,
     seed: Annotated[int, typer.Option(help="Seed of the generated text.")] = 1,
     costs: Annotated[bool, typer.Option(help="Also measure what the tolerance costs.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -45,7 +47,11 @@ def demo(
         result = _survive(work, epochs, policy, view)
         answer = pq.read_table(work / "answer.parquet")
         error = worst_error(answer, truth)
-        result |= {"words": epochs * words, "worst_error": error, "within": error <= result["spent"]}
+        result |= {
+            "words": epochs * words,
+            "worst_error": error,
+            "within": error <= result["spent"],
+        }
         view.verdict(answer, truth, result)
         result["costs"] = _costs(work / "in", policy, view) if costs else []
         view.costs(result["costs"])

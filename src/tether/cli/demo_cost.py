@@ -26,7 +26,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 def median_epoch(progress: list[dict[str, Any]]) -> float:
     """Median milliseconds of an epoch after the warm-up."""
-    times = [report["durationMs"]["triggerExecution"] for report in progress]
+    times: list[float] = [report["durationMs"]["triggerExecution"] for report in progress]
     return statistics.median(times[WARM_UP:] or times)
 
 

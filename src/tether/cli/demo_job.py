@@ -33,7 +33,7 @@ def words(session: SparkSession, source: str) -> DataFrame:
     return read_epochs(session, Path(source), "word string")
 
 
-def tell(event: str, **facts: Any) -> None:  # noqa: ANN401 - whatever JSON can say
+def tell(event: str, **facts: Any) -> None:
     """One line to the parent."""
     print(json.dumps({"event": event, **facts}), flush=True)
 

@@ -100,7 +100,9 @@ class DemoView:
                 row["word"], f"{row['count']:,}", f"{count:,}", f"{row['count'] - count:,}"
             )
         self._console.print(table)
-        within = "[green]within the bound[/green]" if result["within"] else "[red]ABOVE THE BOUND[/red]"
+        within = (
+            "[green]within the bound[/green]" if result["within"] else "[red]ABOVE THE BOUND[/red]"
+        )
         self.say(
             f"{result['words']:,} words, {truth.num_rows:,} distinct, failures survived: "
             f"{', '.join(result['killed'])}."

@@ -26,9 +26,11 @@ def inspect(
         storage_options = json.loads(options)
     except json.JSONDecodeError as error:
         raise BadValueError(
-            "--options is not JSON.", why=str(error), do='For example: \'{"anon": true}\'.'
+            "--options is not JSON.", why=str(error), do="For example: '{\"anon\": true}'."
         ) from error
-    report = as_plain(describe_store(open_store(backup, storage_options=storage_options), verify=verify))
+    report = as_plain(
+        describe_store(open_store(backup, storage_options=storage_options), verify=verify)
+    )
     if as_json:
         print(json.dumps(report))
         return
@@ -45,12 +47,18 @@ def _show(report: dict[str, Any], *, list_frames: bool) -> None:
         console.print("No manifest: no query has begun here.")
     else:
         policy = manifest["fingerprint"].get("policy", {})
-        console.print(f"query {manifest['query_id']}, written by Tether {manifest['tether_version']}")
+        console.print(
+            f"query {manifest['query_id']}, written by Tether {manifest['tether_version']}"
+        )
         console.print("policy: " + ", ".join(f"{name}={value}" for name, value in policy.items()))
-    console.print(f"newest commit record: epoch {report['last_epoch']}; {report['bytes_used']:,} bytes")
+    console.print(
+        f"newest commit record: epoch {report['last_epoch']}; {report['bytes_used']:,} bytes"
+    )
     for cause, number in sorted(report["frames_by_cause"].items()):
         console.print(f"  {cause}: {number} frames, {report['bytes_by_cause'][cause]:,} bytes")
-    table = Table("operator", "slot", "k", "frames", "chain", "bytes", "newest", "age", "divergence")
+    table = Table(
+        "operator", "slot", "k", "frames", "chain", "bytes", "newest", "age", "divergence"
+    )
     for slot in report["slots"]:
         newest = slot["frames"][-1] if slot["frames"] else None
         table.add_row(
@@ -71,7 +79,7 @@ def _show(report: dict[str, Any], *, list_frames: bool) -> None:
         console.print(f"[red]damage[/red] {line}", highlight=False)
 
 
-def _show_frames(console: Any, table_class: Any, report: dict[str, Any]) -> None:  # noqa: ANN401 - rich's own
+def _show_frames(console: Any, table_class: Any, report: dict[str, Any]) -> None:
     table = table_class(
         "slot", "epoch", "seq", "kind", "cause", "standing", "entries", "bytes", "divergence"
     )

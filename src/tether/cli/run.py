@@ -30,7 +30,9 @@ Policy = Annotated[
     str, typer.Option("--policy", help="For example approximate:max_state_error=1000.")
 ]
 Backup = Annotated[str | None, typer.Option("--backup", help="Directory or URL of the backups.")]
-Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Spark's checkpoint directory.")]
+Checkpoint = Annotated[
+    str | None, typer.Option("--checkpoint", help="Spark's checkpoint directory.")
+]
 Slots = Annotated[int | None, typer.Option("--slots", help="Parallel copies of the operator.")]
 Master = Annotated[str, typer.Option("--master", help="Spark's master URL.")]
 FilesPerEpoch = Annotated[int, typer.Option("--files-per-epoch", help="Files read in one epoch.")]
@@ -43,7 +45,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def counts(
     input_: Input,
     key: Annotated[list[str], typer.Option("--key", help="Key column; may be repeated.")],
-    sums: Annotated[list[str] | None, typer.Option("--sum", help="Column to sum; may be repeated.")] = None,
+    sums: Annotated[
+        list[str] | None, typer.Option("--sum", help="Column to sum; may be repeated.")
+    ] = None,
     divergence: Annotated[str, typer.Option("--divergence", help="l1, l2 or max.")] = "l1",
     policy: Policy = "no-tolerance",
     backup: Backup = None,

@@ -1,4 +1,4 @@
-"""The Spark session of our own commands. (The library itself never creates one.)"""
+"""The Spark session of our own commands: the library itself never creates one."""
 
 from __future__ import annotations
 

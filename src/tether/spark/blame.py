@@ -17,14 +17,16 @@ _CLASSES = {
     if isinstance(cls, type) and issubclass(cls, TetherError)
 }
 _OURS = re.compile(r"tether\.[\w.]+\.(?P<name>\w+Error): (?P<text>[^\n]*)")
-_PARTS = re.compile(r"^(?P<what>.*?)(?: Why: (?P<why>.*?))?(?: What to do: (?P<do>.*))?$", re.DOTALL)
+_PARTS = re.compile(
+    r"^(?P<what>.*?)(?: Why: (?P<why>.*?))?(?: What to do: (?P<do>.*))?$", re.DOTALL
+)
 
 
 def tether_error(error: BaseException) -> TetherError:
     """The error of ours that caused ``error``, or one that wraps it.
 
     Example:
-        >>> text = "…\\ntether.core.errors.OperatorError: It broke. Why: rows. What to do: mend.\\n…"
+        >>> text = "… tether.core.errors.OperatorError: It broke. Why: rows. What to do: mend."
         >>> found = tether_error(RuntimeError(text))
         >>> type(found).__name__, found.what, found.do
         ('OperatorError', 'It broke.', 'mend.')

@@ -198,7 +198,7 @@ class EpochDriver:
 
     def _commit(self, epoch: int, statuses: dict[int, SlotStatus], *, amends: bool = False) -> None:
         entries = {
-            slot_key(status.operator, slot): _slot_commit(status)
+            slot_key(status.operator, slot): slot_commit(status)
             for slot, status in statuses.items()
             if amends or status.frame is not None or status.recovery is not None
         }
@@ -256,7 +256,8 @@ class EpochDriver:
         self._commit(epoch, self._board.take(epoch), amends=True)
 
 
-def _slot_commit(status: SlotStatus) -> SlotCommit:
+def slot_commit(status: SlotStatus) -> SlotCommit:
+    """What a commit record says of a slot."""
     frame = status.frame
     return SlotCommit(
         epoch=status.epoch,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tether.state.identity import Owner
+if TYPE_CHECKING:
+    from tether.state.identity import Owner
 
 
 def parent_of(pid: int) -> int:

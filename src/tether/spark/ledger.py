@@ -120,7 +120,10 @@ class Ledger:
             },
             "totals": dict(self.totals),
             "slots": [
-                {name: report[name] for name in ("slot", "epoch", "divergence", "theta", "executor")}
+                {
+                    name: report[name]
+                    for name in ("slot", "epoch", "divergence", "theta", "executor")
+                }
                 for report in reports
             ],
         }

@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from tether.spark.plan import SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SETTLE_SECONDS = 1.5

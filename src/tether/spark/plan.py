@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql import functions as F
 
 from tether.core.errors import BadValueError
 
@@ -69,4 +69,3 @@ class EpochPlan:
         return F.pmod(F.hash(*[F.col(f"`{name}`") for name in columns]), F.lit(self._slots)).cast(
             "int"
         )
-

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from tether.backup.protocol import BackupStore
     from tether.backup.opening import StoreAddress
+    from tether.backup.protocol import BackupStore
     from tether.core.policy import Placement, Policy
     from tether.operator import Operator
     from tether.spark.control import ArenaScope
@@ -171,11 +171,12 @@ def prepare(
     operator: Operator,
     key: list[str],
     slots: int,
+    *,
     policy: Policy,
     sink: Sink,
     store_address: StoreAddress | None,
-    arena_scope: ArenaScope,
-    arena_dir: str | None,
+    arena_scope: ArenaScope = "node",
+    arena_dir: str | None = None,
     allow_changed: tuple[str, ...] = (),
     faults: tuple[Fault, ...] = (),
 ) -> Prepared:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
-from tether.core.errors import TetherError
 from tether.spark.blame import tether_error
 from tether.spark.driver import EpochDriver
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from tether.backup.protocol import HeldLock
     from tether.core.bound import Bound
+    from tether.core.errors import TetherError
     from tether.spark.prepared import Prepared
     from tether.spark.story import Event
 
@@ -58,7 +60,8 @@ class Query:
     @property
     def name(self) -> str | None:
         """Name given by the user, if any."""
-        return self._query.name
+        name: str | None = self._query.name
+        return name
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
@@ -90,7 +93,7 @@ class Query:
             TetherError: The query ended with an error; it says which operator, slot and epoch.
         """
         try:
-            ended = self._query.awaitTermination(timeout) if timeout else self._await()
+            ended = self._await(timeout)
         except KeyboardInterrupt:
             self.stop()
             raise
@@ -147,10 +150,13 @@ class Query:
 
     # ---- the end -------------------------------------------------------------------------------
 
-    def _await(self) -> None:
+    def _await(self, timeout: float | None) -> bool | None:
         # In slices, for a wait inside the JVM cannot be interrupted by Ctrl-C.
-        while not self._query.awaitTermination(1):
-            pass
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._query.awaitTermination(max(0.01, min(1.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+        return None if timeout is None else True
 
     def _own(self, error: Exception) -> TetherError:
         return tether_error(self._driver.failure or error)

@@ -129,7 +129,9 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     return RecoveredSlot(memory, report, loss)
 
 
-def _recover_nothing(program: Program, resident: Resident, slot: int, attempt: str) -> RecoveredSlot:
+def _recover_nothing(
+    program: Program, resident: Resident, slot: int, attempt: str
+) -> RecoveredSlot:
     """Without backups a lost slot starts again from nothing, and says so."""
     memory = SlotMemory(lineage=attempt, failures=1)
     resident.create()

@@ -10,6 +10,7 @@ import os
 import pickle
 import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tether.spark.control import SlotMemory, decode_memory, encode_memory
@@ -21,7 +22,6 @@ from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tether.operator import Operator
     from tether.spark.program import Program
@@ -166,7 +166,9 @@ def _directory(program: Program, slot: int, owner: Owner) -> Path:
     control = program.control
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     root = arena_root(
-        ROOM_BYTES, fallback=os.path.join(local, "tether-arenas"), preferred=control.arena_dir  # noqa: PTH118
+        ROOM_BYTES,
+        fallback=Path(local) / "tether-arenas",
+        preferred=control.arena_dir,
     )
     directory = arena_directory(root, _identity(program, slot))
     if control.arena_scope == "executor":

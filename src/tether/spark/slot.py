@@ -119,7 +119,7 @@ class SlotEpoch:
                 if isinstance(instruction, BackUpState):
                     frame, memory = self._back_up(resident, memory, instruction)
             memory = msgspec.structs.replace(memory, lineage=self._attempt)
-            self._report(resident, memory, 0, 0, frame, policy_state)
+            self._report(resident, memory, frame, policy_state)
             state.rollback()
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -203,7 +203,7 @@ class SlotEpoch:
         state.commit(epoch)
         reach(self._program.faults, "after-commit", self._slot, epoch)
         self._phases.end("commit")
-        self._report(resident, memory, rows_in, rows_out, frame, policy_state)
+        self._report(resident, memory, frame, policy_state, rows_in=rows_in, rows_out=rows_out)
 
     def _back_up(
         self, resident: Resident, memory: SlotMemory, instruction: BackUpState
@@ -265,10 +265,11 @@ class SlotEpoch:
         self,
         resident: Resident,
         memory: SlotMemory,
-        rows_in: int,
-        rows_out: int,
         frame: WrittenFrame | None,
         policy_state: SlotPolicyState,
+        *,
+        rows_in: int = 0,
+        rows_out: int = 0,
     ) -> None:
         state = resident.state
         theta = self._policy.threshold(policy_state, self._placement)
@@ -310,7 +311,9 @@ class SlotEpoch:
 
     def _blamed(self, error: Exception) -> Exception:
         """Name operator, slot and epoch in whatever the user's code raised."""
-        where = f"Operator {self._control.operator!r}, slot {self._slot}, epoch {self._control.epoch}"
+        where = (
+            f"Operator {self._control.operator!r}, slot {self._slot}, epoch {self._control.epoch}"
+        )
         if isinstance(error, OperatorError):
             return type(error)(f"{where}: {error.what}", why=error.why, do=error.do)
         if isinstance(error, TetherError):
@@ -321,4 +324,3 @@ class SlotEpoch:
             do="The state was rolled back to the epoch before. Mend the operator and start the query "
             "again: it goes on with this epoch.",
         )
-

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tether.spark.control import SlotStatus
 
 
-class _LatestPerSlot(AccumulatorParam["dict[int, bytes]"]):
+class _LatestPerSlot(AccumulatorParam["dict[int, bytes]"]):  # type: ignore[misc]  # untyped to us
     """Keeps the newest report of each slot: the resident state is what the last task left."""
 
     def zero(self, value: dict[int, bytes]) -> dict[int, bytes]:

@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Unix seconds, at the driver."""
     epoch: int
-    what: Literal["started", "backup", "recovery", "rollback", "replanned", "stopped"]
+    what: Literal["started", "placed", "backup", "recovery", "rollback", "replanned", "stopped"]
     cause: str
     operator: str = ""
     slot: int = -1
@@ -37,6 +37,7 @@ class Story:
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._lock = threading.Lock()
+        self._places: dict[tuple[str, int], str] = {}
 
     def add(self, what: str, cause: str, epoch: int, **detail: object) -> None:
         """Note something that concerns the query as a whole."""
@@ -48,7 +49,10 @@ class Story:
         """Note what the slots report of an epoch, beyond plain work."""
         with self._lock:
             for status in statuses:
-                self._events.extend(_events_of(status, time.time()))
+                key = (status.operator, status.slot)
+                moved_from = self._places.get(key)
+                self._places[key] = status.executor
+                self._events.extend(_events_of(status, moved_from, time.time()))
 
     def events(self) -> list[Event]:
         """Everything noted so far, oldest first."""
@@ -56,9 +60,13 @@ class Story:
             return list(self._events)
 
 
-def _events_of(status: SlotStatus, at: float) -> list[Event]:
+def _events_of(status: SlotStatus, was_on: str | None, at: float) -> list[Event]:
     place = {"operator": status.operator, "slot": status.slot, "epoch": status.epoch, "at": at}
     events = []
+    if status.executor != was_on:
+        cause = "first epoch" if was_on is None else "its executor is gone"
+        detail: dict[str, object] = {"executor": status.executor}
+        events.append(Event(what="placed", cause=cause, detail=detail, **place))  # type: ignore[arg-type]
     if status.recovery is not None:
         detail = msgspec.structs.asdict(status.recovery) | {
             "failures": status.failures,

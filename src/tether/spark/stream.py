@@ -11,7 +11,7 @@ from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.no_tolerance import NoTolerance
 from tether.operator import Operator
 from tether.spark.batch import batch_answer
-from tether.spark.prepared import Prepared, prepare
+from tether.spark.prepared import prepare
 from tether.spark.query import Query, start_query
 from tether.spark.session import check_session
 from tether.spark.sinks import Sink, as_sink, discard
@@ -58,7 +58,8 @@ class Stream:
         slots = parallelism if parallelism is not None else session.sparkContext.defaultParallelism
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise BadValueError(
-                f"parallelism={slots!r} is not a number of slots.", do="Pass a whole number above 0."
+                f"parallelism={slots!r} is not a number of slots.",
+                do="Pass a whole number above 0.",
             )
         columns = [key] if isinstance(key, str) else list(key)
         return Applied(self._rows, operator, columns, slots)
@@ -82,7 +83,17 @@ class Applied:
                 why="A stream has no end, so it has no single answer.",
                 do="Call start(), or read the same data with spark.read instead of spark.readStream.",
             )
-        return batch_answer(self._prepare(NoTolerance(), discard, None, "node", None))
+        return batch_answer(
+            prepare(
+                self._rows,
+                self._operator,
+                self._key,
+                self._slots,
+                policy=NoTolerance(),
+                sink=discard,
+                store_address=None,
+            )
+        )
 
     def start(
         self,
@@ -141,40 +152,22 @@ class Applied:
             # Executors have working directories of their own.
             url = backup if ":" in backup else str(Path(backup).absolute())
             address = StoreAddress(url=url, storage_options=dict(backup_options or {}))
-        prepared = self._prepare(
-            policy,
-            as_sink(output),
-            address,
-            arena_scope,
-            arena_dir,
-            tuple(allow_changed),
-            tuple(faults),
-        )
-        where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
-        return start_query(prepared, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint))
-
-    def _prepare(
-        self,
-        policy: Policy,
-        sink: Sink,
-        address: StoreAddress | None,
-        arena_scope: ArenaScope,
-        arena_dir: str | None,
-        allow_changed: tuple[str, ...] = (),
-        faults: tuple[Fault, ...] = (),
-    ) -> Prepared:
-        return prepare(
+        prepared = prepare(
             self._rows,
             self._operator,
             self._key,
             self._slots,
-            policy,
-            sink,
-            address,
-            arena_scope,
-            arena_dir,
-            allow_changed,
-            faults,
+            policy=policy,
+            sink=as_sink(output),
+            store_address=address,
+            arena_scope=arena_scope,
+            arena_dir=arena_dir,
+            allow_changed=tuple(allow_changed),
+            faults=tuple(faults),
+        )
+        where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
+        return start_query(
+            prepared, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark import TaskContext
 
 from tether.core.errors import TetherError
@@ -18,6 +17,8 @@ from tether.state.identity import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from tether.spark.program import Program
     from tether.spark.statuses import StatusBoard
@@ -47,6 +48,9 @@ class SlotTask:
         slot, owner = context.partitionId(), Owner.of(executor_process())
         work = SlotEpoch(self._program, slot, uuid.uuid4().hex, owner)
         purpose = self._program.control.purpose
+        if purpose != "epoch":
+            for _ in batches:  # a worker that leaves input unread is not used again by Spark
+                pass
         if purpose == "clean":
             Resident(self._program, slot, owner).remove()
         elif purpose == "flush":
