@@ -1,24 +1,23 @@
-"""What only a local directory has: logs, permissions, full disks, a torn tail."""
+"""The logs of a local store: who writes to which, what is found in them, when they go."""
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
-import tempfile
+import pickle
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tether.backup import LocalStore, open_store
+import tether.backup
+from tether.backup import FrameRef, LocalStore
 from tether.backup import files as files_module
-from tether.core.errors import BackupError, BackupUnreadableError
+from tether.core.errors import BackupUnreadableError
 
-from .samples import flip, header, parts, record, run_epochs, value_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from .samples import flip, header, parts, run_epochs, value_of
 
 
 @pytest.fixture
@@ -33,9 +32,6 @@ def store(root: Path) -> LocalStore:
 
 def logs(root: Path) -> list[Path]:
     return sorted(root.glob("slots/*/*/*.log"))
-
-
-# --- logs ----------------
 
 
 def test_a_full_frame_starts_a_log_and_partial_ones_of_its_lineage_follow(
@@ -89,6 +85,56 @@ def test_a_busy_log_is_left_alone(store: LocalStore, root: Path) -> None:
         assert value_of(store.read(ref).parts) == 0  # not deleted while it is in use
 
 
+def test_attempts_that_write_at_once_do_not_disturb_each_other(store: LocalStore) -> None:
+    store.append(header(kind="full"), parts())
+
+    def attempt(number: int) -> list[tuple[int, FrameRef]]:
+        own = pickle.loads(pickle.dumps(store))
+        return [
+            (value, own.append(header(kind="partial", sequence=value), parts(value)))
+            for value in range(10 * number, 10 * number + 10)
+        ]
+
+    with ThreadPoolExecutor(4) as pool:
+        written = [pair for pairs in pool.map(attempt, range(4)) for pair in pairs]
+    assert len({ref for _, ref in written}) == 40
+    assert [value_of(store.read(ref).parts) for _, ref in written] == [v for v, _ in written]
+    assert len(list(store.frames())) == 41
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from backup.samples import header, parts
+from tether.backup import LocalStore
+store = LocalStore(Path(sys.argv[1]))
+for n in range(100_000):
+    ref = store.append(header(kind="full" if n % 9 == 0 else "partial", sequence=n), parts(n, 999))
+    print(ref.name, ref.offset, ref.length, flush=True)
+"""
+
+
+@pytest.mark.chaos
+def test_what_a_killed_task_was_told_is_durable_is_there(store: LocalStore, root: Path) -> None:
+    paths = [Path(tether.backup.__file__).parents[2], Path(__file__).parents[1]]
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+    ) as task:
+        assert task.stdout is not None
+        first = [task.stdout.readline() for _ in range(30)]
+        task.send_signal(signal.SIGKILL)
+        lines = first + task.stdout.readlines()
+    told = [line.split() for line in lines if line.endswith("\n")]
+    for n, (name, offset, length) in enumerate(told):
+        assert value_of(store.read(FrameRef(name, int(offset), int(length))).parts) == n
+    later = store.append(header(kind="partial", sequence=10**6), parts(5))
+    assert value_of(store.read(later).parts) == 5
+    assert later in dict(store.frames())
+
+
 def test_a_log_that_was_dropped_after_it_was_found_is_not_written_to(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +184,19 @@ def test_a_log_stays_until_all_of_its_frames_are_dropped(store: LocalStore, root
     assert logs(root) == []
 
 
+@pytest.mark.parametrize("name", ["slots/count/0/../../../../out.log", "slots/../../out.log"])
+def test_no_reference_leads_out_of_the_store(store: LocalStore, root: Path, name: str) -> None:
+    ref = store.append(header(kind="full"), parts())
+    outside = root.parent / "out.log"
+    outside.write_bytes((root / ref.name).read_bytes())  # a perfectly good frame
+    stray = FrameRef(name, 0, ref.length)
+    with pytest.raises(BackupUnreadableError, match="no place for a frame"):
+        store.read(stray)
+    with store.lock("test"), pytest.raises(BackupUnreadableError, match="no place for a frame"):
+        store.drop([stray])
+    assert outside.exists()
+
+
 def test_files_and_folders_are_for_their_owner_only(store: LocalStore, root: Path) -> None:
     old = os.umask(0)
     try:
@@ -147,229 +206,3 @@ def test_files_and_folders_are_for_their_owner_only(store: LocalStore, root: Pat
         os.umask(old)
     for path in [root, *root.rglob("*")]:
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
-
-
-# --- places that cannot hold backups ----------------
-
-
-def test_a_path_that_is_a_file_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("hello")
-    with pytest.raises(BackupError, match="is a file"):
-        open_store(str(tmp_path / "file"))
-    with pytest.raises(BackupError, match="file is in its place"):
-        open_store(str(tmp_path / "file" / "below")).lock("test")
-    assert (tmp_path / "file").read_text() == "hello"
-
-
-@pytest.fixture
-def without_rights() -> Callable[[], None]:
-    """Stop being root, for which no directory is unwritable."""
-
-    def drop_rights() -> None:
-        if os.getuid() == 0:
-            os.seteuid(65534)
-
-    yield drop_rights
-    if os.getuid() == 0:
-        os.seteuid(0)
-
-
-def test_an_unwritable_directory_is_named(without_rights: Callable[[], None]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "store"
-        root.mkdir()
-        Path(folder).chmod(0o755)
-        root.chmod(0o555)
-        store = LocalStore(root)
-        without_rights()
-        with pytest.raises(BackupError, match="right to write") as caught:
-            store.lock("test")
-        assert str(root) in str(caught.value)
-        with pytest.raises(BackupError, match="right to write"):
-            store.append(header(), parts())
-        os.seteuid(os.getuid())
-        root.chmod(0o755)
-
-
-# --- full disks ----------------
-
-
-@pytest.fixture
-def small_files() -> Callable[[int], None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_frame_that_does_not_fit_leaves_nothing_behind(
-    store: LocalStore, root: Path, small_files: Callable[[int], None]
-) -> None:
-    ref = store.append(header(kind="full"), parts())
-    small_files(ref.length + 1000)
-    with pytest.raises(BackupError, match="Free space"):
-        store.append(header(kind="partial", sequence=1), parts(rows=10_000))
-    assert (root / ref.name).stat().st_size == ref.length  # cut back
-    with pytest.raises(BackupError, match="Free space"):
-        store.append(header(kind="full", sequence=2), parts(rows=10_000))
-    assert len(logs(root)) == 1  # a half-written new log is removed
-    assert value_of(store.read(ref).parts) == 0
-
-
-def test_a_commit_that_does_not_fit_is_taken_back(
-    store: LocalStore, root: Path, small_files: Callable[[int], None]
-) -> None:
-    with store.lock("test"):
-        run_epochs(store, "Fp")
-        log = root / "commits.log"
-        before = log.read_bytes()
-        small_files(len(before) + 20)
-        with pytest.raises(BackupError, match="Free space"):
-            run_epochs(store, "p", first=2)
-        assert log.read_bytes() == before
-        small_files(2**30)
-        run_epochs(store, "p", first=2)
-    assert store.read_commits().damaged == []
-    assert store.read_commits().history.last_epoch == 2
-
-
-def test_a_manifest_that_does_not_fit_leaves_the_old_one(
-    store: LocalStore, small_files: Callable[[int], None]
-) -> None:
-    from .test_stores import MANIFEST
-
-    with store.lock("test"):
-        store.write_manifest(MANIFEST)
-        small_files(10)
-        with pytest.raises(BackupError, match="Free space"):
-            store.write_manifest(MANIFEST)
-        small_files(2**30)
-        assert store.read_manifest() == MANIFEST
-        store.write_manifest(MANIFEST)  # what the failed try left does not stand in the way
-
-
-def test_what_cannot_be_cut_back_is_cut_when_the_log_is_opened_again(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with store.lock("test"):
-        run_epochs(store, "F")
-
-        def half(descriptor: int, buffers: Sequence[bytes]) -> int:
-            os.write(descriptor, bytes(buffers[0])[:20])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        with monkeypatch.context() as patch:
-            patch.setattr(files_module, "write_all", half)
-            patch.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError("no")))
-            with pytest.raises(BackupError, match="Free space"):
-                store.append_commit(record(1))
-        assert "not completely written" in store.read_commits().damaged[0]
-        store.append_commit(record(1))
-    log = store.read_commits()
-    assert (log.damaged, log.history.last_epoch) == ([], 1)
-
-
-def test_short_writes_are_continued(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    really = os.writev
-
-    def short(descriptor: int, views: Sequence[memoryview]) -> int:
-        return really(descriptor, [views[0][:7]])
-
-    monkeypatch.setattr(os, "writev", short)
-    ref = store.append(header(), parts(3))
-    assert value_of(store.read(ref).parts) == 3
-
-
-def test_a_failing_disk_is_not_mistaken_for_a_missing_frame(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Too many open files, say, must not make recovery widen the bound for good."""
-    ref = store.append(header(), parts())
-
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(BackupError) as caught:
-        store.read(ref)
-    assert not isinstance(caught.value, BackupUnreadableError)
-
-
-# --- the commit log ----------------
-
-
-def test_a_torn_tail_is_told_then_cut(store: LocalStore, root: Path) -> None:
-    log = root / "commits.log"
-    with store.lock("test"):
-        run_epochs(store, "Fp")
-        whole = log.stat().st_size
-        run_epochs(store, "p", first=2)
-    os.truncate(log, log.stat().st_size - 3)
-    told = store.read_commits()
-    assert "not completely written" in told.damaged[0]
-    assert (told.history.last_epoch, told.history.gaps) == (1, [])
-    assert log.stat().st_size > whole  # reading changes nothing
-    with store.lock("test"):
-        run_epochs(store, "p", first=2)
-    assert store.read_commits().damaged == []
-    assert store.read_commits().history.last_epoch == 2
-
-
-def test_a_damaged_record_is_told_for_ever_and_the_rest_read(store: LocalStore, root: Path) -> None:
-    log = root / "commits.log"
-    with store.lock("test"):
-        run_epochs(store, "F")
-        start = log.stat().st_size
-        run_epochs(store, "pp", first=1)
-    flip(log, start + 30)
-    told = store.read_commits()
-    assert "checksum" in told.damaged[0]
-    assert [c.epoch for c in told.history.chain("count", 0, 9)] == [0, 2]
-    small = LocalStore(root, compact_bytes=10)
-    with small.lock("test"):
-        run_epochs(small, "p", first=3)  # compacts the log
-    assert store.read_commits().damaged == told.damaged
-    assert store.read_commits().history.lost_since(None) == told.damaged
-
-
-def test_a_long_log_is_compacted_and_says_the_same(root: Path) -> None:
-    store = LocalStore(root, compact_bytes=2000)
-    with store.lock("test"):
-        run_epochs(store, "Fppp" * 15)
-        size = (root / "commits.log").stat().st_size
-    plain = LocalStore(root.with_name("plain"))
-    with plain.lock("test"):
-        run_epochs(plain, "Fppp" * 15)
-    assert size < 5000 < (root.with_name("plain") / "commits.log").stat().st_size
-    compacted, whole = store.read_commits().history, plain.read_commits().history
-    assert compacted.last_epoch == whole.last_epoch == 59
-    for before in (58, 59, 60):
-        assert [c.epoch for c in compacted.chain("count", 0, before)] == [
-            c.epoch for c in whole.chain("count", 0, before)
-        ]
-
-
-def test_a_compaction_that_fails_does_not_fail_the_commit(
-    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = LocalStore(root, compact_bytes=10)
-
-    def refuse(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("tether.backup.local_commits.replace_durably", refuse)
-    with store.lock("test"):
-        run_epochs(store, "Fp")
-    assert store.read_commits().history.last_epoch == 1
-    assert "could not be compacted" in caplog.text
-
-
-def test_a_manifest_cut_short_is_unreadable(store: LocalStore, root: Path) -> None:
-    from .test_stores import MANIFEST
-
-    with store.lock("test"):
-        store.write_manifest(MANIFEST)
-    path = root / "manifest.json"
-    for damaged in (path.read_bytes()[:40], b"", b"\xff\xfe", b"[1]", b'{"format": 1}'):
-        path.write_bytes(damaged)
-        with pytest.raises(BackupUnreadableError, match="manifest"):
-            store.read_manifest()

@@ -223,6 +223,33 @@ def test_of_two_that_take_over_at_once_one_gets_it(
     dead.release()
 
 
+@pytest.mark.parametrize("object_address", ["s3"], indirect=True)
+def test_a_late_renewal_does_not_take_the_lock_back(
+    opened: Callable[..., ObjectStore], folder: ObjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder has just seen that the lock is its own when its successor takes over."""
+    late = opened().lock("late")
+    really = ObjectFolder.replace
+    successors = []
+
+    def replace(self: ObjectFolder, *args: Any, **named: Any) -> None:
+        if not successors:
+            successors.append(None)
+            expire(folder)
+            successors[0] = opened().lock("successor")
+        really(self, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectFolder, "replace", replace)
+        with pytest.raises(BackupError):
+            late.renew()
+    successors[0].check()
+    with pytest.raises(BackupLockedError, match="held by 'successor'"):
+        late.check()
+    successors[0].release()
+    late.release()
+
+
 def test_a_damaged_lock_object_is_no_free_lock(
     opened: Callable[..., ObjectStore], folder: ObjectFolder
 ) -> None:
