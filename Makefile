@@ -12,8 +12,8 @@ export PYTHON
 RUN := scripts/run
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
-	@echo '  ARGS="..." adds arguments to the command of a target'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2} \
+		END{print "  ARGS=\"...\" adds arguments to the command of a target"}' Makefile
 
 setup: ## build .venv: locked packages, this project, a Java if there is none
 	@scripts/setup

@@ -192,9 +192,10 @@ def test_pip_installs_where_uv_cannot(layout: Layout, tmp_path: Path) -> None:
     assert log.read_text().endswith("install --no-deps x\n")
 
 
-def test_a_failed_program_is_named_with_its_status(layout: Layout) -> None:
-    with pytest.raises(SetupError, match=r"(?s)fetching failed.*false ended with status 1"):
-        environment.run(layout, "fetching", "false")
+def test_a_failed_program_is_named_with_its_status(layout: Layout, tmp_path: Path) -> None:
+    failing = fakes.program(tmp_path / "failing", "exit 4")
+    with pytest.raises(SetupError, match=r"(?s)fetching failed.*failing ended with status 4"):
+        environment.run(layout, "fetching", str(failing))
     with pytest.raises(SetupError, match="fetching failed"):
         environment.run(layout, "fetching", str(layout.root / "no such program"))
 
