@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import tether.backup
@@ -206,3 +207,10 @@ def test_files_and_folders_are_for_their_owner_only(store: LocalStore, root: Pat
         os.umask(old)
     for path in [root, *root.rglob("*")]:
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_frame_of_very_many_batches_is_written(store: LocalStore) -> None:
+    """More buffers than the kernel takes in one call."""
+    batch = pa.record_batch({"v": pa.array([1.0, 2.0])})
+    ref = store.append(header(), {"v": [batch] * 1000})
+    assert store.read(ref).parts["v"] == [batch] * 1000

@@ -91,14 +91,15 @@ def write_all(descriptor: int, buffers: Sequence[bytes | pa.Buffer]) -> int:
         The number of bytes written: all of them.
     """
     views = [memoryview(buffer) for buffer in buffers]
-    total = 0
-    while views:
-        written = os.writev(descriptor, views[:_IOV_MAX])
+    total = first = 0
+    while first < len(views):
+        written = os.writev(descriptor, views[first : first + _IOV_MAX])
         total += written
-        while views and written >= len(views[0]):
-            written -= len(views.pop(0))
-        if views:
-            views[0] = views[0][written:]
+        while first < len(views) and written >= len(views[first]):
+            written -= len(views[first])
+            first += 1
+        if first < len(views):
+            views[first] = views[first][written:]
     return total
 
 

@@ -18,6 +18,7 @@ crc32 takes 14 ms where blake2b-128 takes 68.
 
 from __future__ import annotations
 
+import io
 import struct
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from zlib import crc32
@@ -99,15 +100,20 @@ def encode_frame(
 ) -> list[bytes | pa.Buffer]:
     """Turn a frame into buffers to be written one after the other.
 
+    Uncompressed state is not copied: the buffers are those of the batches, which must not change
+    before they have been written.
+
     Raises:
         BadValueError: the header or the batches could not be read back if they were written.
     """
-    table, payload = [], []
+    table: list[_PartEntry] = []
+    payload: list[bytes | pa.Buffer] = []
     for name, batches in parts.items():
         stream = _encode_part(name, batches, compression)
-        table.append(_PartEntry(name, stream.size))
-        payload.append(stream)
-        payload.append(bytes(_aligned(stream.size) - stream.size))
+        size = sum(map(len, stream))
+        table.append(_PartEntry(name, size))
+        payload.extend(stream)
+        payload.append(bytes(_aligned(size) - size))
     payload_crc = 0
     for piece in payload:
         payload_crc = crc32(piece, payload_crc)
@@ -124,10 +130,24 @@ def encode_frame(
     ]
 
 
+class _Pieces(io.RawIOBase):
+    """A file that keeps what Arrow writes to it as it comes: no copy of large buffers."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes | pa.Buffer] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: bytes | pa.Buffer) -> int:
+        self.pieces.append(piece)
+        return len(piece)
+
+
 def _encode_part(
     name: str, batches: Sequence[pa.RecordBatch], compression: Compression
-) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
+) -> list[bytes | pa.Buffer]:
+    sink = _Pieces()
     if batches:
         schema = batches[0].schema
         if any(batch.schema != schema for batch in batches):
@@ -137,10 +157,10 @@ def _encode_part(
                 do="Give each schema a part of its own.",
             )
         options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-        with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        with pa.ipc.new_stream(pa.PythonFile(sink), schema, options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-    return sink.getvalue()
+    return sink.pieces
 
 
 def _encode_head(head: _Head) -> bytes:
