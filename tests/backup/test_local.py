@@ -86,6 +86,27 @@ def test_a_busy_log_is_left_alone(store: LocalStore, root: Path) -> None:
         assert value_of(store.read(ref).parts) == 0  # not deleted while it is in use
 
 
+@pytest.mark.parametrize("moment", ["try_lock", "fsync"])
+def test_a_log_that_is_being_created_is_left_alone(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Its creator has made the file but not locked it; or has written it but is not yet sure."""
+    module = files_module if moment == "try_lock" else os
+    really = getattr(module, moment)
+    others: list[FrameRef] = []
+
+    def another_comes_first(descriptor: int) -> object:
+        if (root / "slots").is_dir() and os.fstat(descriptor).st_mode & 0o777 == 0o600:
+            monkeypatch.undo()
+            others.append(LocalStore(root).append(header(kind="partial", sequence=1), parts(1)))
+        return really(descriptor)
+
+    monkeypatch.setattr(module, moment, another_comes_first)
+    ref = store.append(header(kind="full"), parts(9))
+    assert len({ref.name, *(other.name for other in others)}) == 2
+    assert [value_of(store.read(found).parts) for found in (ref, *others)] == [9, 1]
+
+
 def test_attempts_that_write_at_once_do_not_disturb_each_other(store: LocalStore) -> None:
     store.append(header(kind="full"), parts())
 

@@ -121,16 +121,22 @@ def append_durably(descriptor: int, buffers: Sequence[bytes | pa.Buffer]) -> int
 
 
 def create_durably(path: Path, buffers: Sequence[bytes | pa.Buffer]) -> None:
-    """Create a file that must not exist yet, content and name both durable."""
+    """Create a file that must not exist yet, content and name both durable.
+
+    It is locked until all of that is so: whoever appends to it before could be told that his bytes
+    are durable while the file's name is not, or lose them when this write fails.
+    """
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         try:
+            if not try_lock(descriptor):  # nobody locks an empty file but its creator
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
             write_all(descriptor, buffers)
             os.fsync(descriptor)
+            sync_folder(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
-    sync_folder(path.parent)
 
 
 def replace_durably(path: Path, data: bytes) -> None:

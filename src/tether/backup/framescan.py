@@ -55,9 +55,7 @@ def scan_frames(descriptor: int) -> Iterator[FoundFrame]:
 def ends_with_whole_frame(descriptor: int) -> bool:
     """Whether something may be appended: behind a torn frame it would be hard to find."""
     size = os.fstat(descriptor).st_size
-    return not size or (
-        size >= TRAILER.size and is_trailer(os.pread(descriptor, TRAILER.size, size - TRAILER.size))
-    )
+    return is_trailer(os.pread(descriptor, TRAILER.size, max(0, size - TRAILER.size)))
 
 
 def _frame_at(descriptor: int, position: int, size: int) -> tuple[FrameHeader, int]:
