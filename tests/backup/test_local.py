@@ -107,6 +107,16 @@ def test_a_log_that_is_being_created_is_left_alone(
     assert [value_of(store.read(found).parts) for found in (ref, *others)] == [9, 1]
 
 
+def test_an_empty_log_is_not_even_locked(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its creator, who is about to lock it, would be turned away."""
+    ref = store.append(header(kind="full"), parts())
+    os.truncate(root / ref.name, 0)
+    monkeypatch.setattr("tether.backup.local.try_lock", lambda _: pytest.fail("locked"))
+    assert store.append(header(kind="partial", sequence=1), parts()).name != ref.name
+
+
 def test_attempts_that_write_at_once_do_not_disturb_each_other(store: LocalStore) -> None:
     store.append(header(kind="full"), parts())
 
