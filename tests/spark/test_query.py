@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
@@ -257,22 +255,21 @@ def test_a_key_that_is_not_there_is_refused(spark, counting):
 # ---- the user's own operator ----
 
 
-class Raises(tether.Operator):
-    output = "k long"
-
-    def __init__(self, poison):
-        self.poison = poison
-
-    def setup(self, state):
-        self.seen = state.table("seen", {"k": pa.int64()}, {"n": "int64"})
-
-    def process(self, batch, out):
-        self.seen.add(batch.select(["k"]), n=1)
-        if self.poison in batch["k"].to_pylist():
-            raise ZeroDivisionError("a bad row")
-
-
 def test_an_operator_that_raises_is_named_with_slot_and_epoch(spark, tmp_path):
+    class Raises(tether.Operator):
+        output = "k long"
+
+        def __init__(self, poison):
+            self.poison = poison
+
+        def setup(self, state):
+            self.seen = state.table("seen", {"k": pa.int64()}, {"n": "int64"})
+
+        def process(self, batch, out):
+            self.seen.add(batch.select(["k"]), n=1)
+            if self.poison in batch["k"].to_pylist():
+                raise ZeroDivisionError("a bad row")
+
     write_epochs(tmp_path / "in", [pa.table({"k": [1, 2]}), pa.table({"k": [3, 666]})])
     query = (
         tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
@@ -284,14 +281,13 @@ def test_an_operator_that_raises_is_named_with_slot_and_epoch(spark, tmp_path):
     assert isinstance(query.exception(), OperatorError)
 
 
-class WrongOutput(tether.Operator):
-    output = "k long, n long"
-
-    def process(self, batch, out):
-        out.emit(batch.select(["k"]))
-
-
 def test_output_that_does_not_match_its_schema_is_named(spark, tmp_path):
+    class WrongOutput(tether.Operator):
+        output = "k long, n long"
+
+        def process(self, batch, out):
+            out.emit(batch.select(["k"]))
+
     write_epochs(tmp_path / "in", [pa.table({"k": [1]})])
     query = (
         tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
@@ -310,9 +306,7 @@ def test_output_can_go_to_any_spark_format(counting, spark):
     assert best == dict(counting.truth)
 
 
-def test_no_arena_is_left_behind(counting):
-    from tether.state.arena import arena_root
-
-    query = counting.run(tether.Approximate(2000))
-    root = Path(arena_root(None, 0))
-    assert not list(root.glob(f"**/{query.id}/**/*"))
+def test_no_arena_is_left_behind(counting, tmp_path):
+    query = counting.run(tether.Approximate(2000), arena_dir=str(tmp_path / "arenas"))
+    assert query.totals()["rows"] > 0
+    assert list((tmp_path / "arenas").glob("*/*")) == []

@@ -95,6 +95,16 @@ class Prepared:
         assert isinstance(table, Table)
         return from_arrow_schema(table.schema)
 
+    def check_program(self, store: BackupStore) -> None:
+        """Refuse a store that holds the state of another program.
+
+        Raises:
+            ChangedProgramError: Says what changed and what to do.
+        """
+        manifest = store.read_manifest()
+        if manifest is not None:
+            check_manifest(manifest, self.fingerprint, self.allow_changed)
+
     def bind(self, query_id: str, epoch: int, store: BackupStore | None) -> int:
         """Tie the store to the query, or check that it is tied to it; give its first epoch.
 
@@ -124,7 +134,6 @@ class Prepared:
                 "is named by its checkpoint directory.",
                 do="Use the checkpoint that belongs to this backup, or a new backup directory.",
             )
-        check_manifest(manifest, self.fingerprint, self.allow_changed)
         if self.allow_changed:
             store.write_manifest(msgspec.structs.replace(manifest, fingerprint=self.fingerprint))
         return manifest.first_epoch

@@ -189,6 +189,8 @@ def start_query(
         store = prepared.store_address.open()
         lock = store.lock(f"query {name or prepared.operator.name}")
     try:
+        if store is not None:
+            prepared.check_program(store)
         driver = EpochDriver(prepared, store)
         writer = prepared.input.writeStream.foreachBatch(driver)
         writer = writer.option("checkpointLocation", checkpoint)

@@ -35,9 +35,13 @@ class _Attachment:
 
     def __init__(self, arena: Arena, program: Program) -> None:
         self.arena = arena
-        self.state = SlotState.open(arena, track=program.policy.keeps_backups)
-        self.operator: Operator = pickle.loads(program.operator)  # noqa: S301 - the query's own code
-        self.operator.setup(self.state)
+        try:
+            self.state = SlotState.open(arena, track=program.policy.keeps_backups)
+            self.operator: Operator = pickle.loads(program.operator)  # noqa: S301 - the query's own
+            self.operator.setup(self.state)
+        except BaseException:
+            arena.release()
+            raise
 
 
 _kept: dict[tuple[Path, bytes], _Attachment] = {}
