@@ -65,8 +65,8 @@ class LocalStore:
     Args:
         root: The directory; on a cluster one that all executors and the driver share.
         compression: Of the state in new frames. ``"none"`` by default: a plain frame is written
-            from where it lies, while lz4 took 63 ms to pack 50 MB, of which the quarter that it
-            took off would have saved about 15 ms of writing.
+            from where it lies. Measured in turns on one disk, a durable append of 50 MB took 120
+            to 180 ms plain (a bare write 80 to 175), 230 to 290 by lz4, 370 to 400 by zstd.
         compact_bytes: Length from which on the commit log is compacted.
 
     Example:
