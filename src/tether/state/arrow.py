@@ -1,7 +1,7 @@
 """Between NumPy and Arrow arrays by their buffers, without a copy.
 
-``pa.array`` of a NumPy array, and ``to_numpy``, first import pandas where it is installed. That
-takes a second in every new worker process; going by the buffers does not, and is faster anyhow.
+``pa.array``, ``pa.scalar`` and ``to_numpy`` first import pandas where it is installed. That takes
+a second in every new worker process; going by the buffers does not, and is faster anyhow.
 """
 
 from __future__ import annotations
@@ -33,11 +33,28 @@ def wrapped(values: Array, kind: pa.DataType | None = None, valid: Array | None 
     return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), data])
 
 
+def byte_strings(data: Array | bytes, offsets: Array, valid: Array | None = None) -> Any:
+    """An Arrow large_binary array over bytes and the bounds of each string in them.
+
+    Example:
+        >>> byte_strings(b"tobe", np.array([0, 2, 4])).to_pylist()
+        [b'to', b'be']
+    """
+    buffers = [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
 def booleans(values: Array) -> Any:
     """An Arrow array of booleans."""
     return pa.Array.from_buffers(
         pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))]
     )
+
+
+def numpy_type(kind: pa.DataType) -> str:
+    """The NumPy type of the items of an Arrow type of integers or floats."""
+    sort = "f" if pa.types.is_floating(kind) else "i"
+    return f"{'u' if pa.types.is_unsigned_integer(kind) else sort}{kind.bit_width // 8}"
 
 
 def mask_of(array: Any) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tether.core.errors import BadValueError
-from tether.state.arrow import mask_of, raw
+from tether.state.arrow import mask_of, numpy_type, raw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Column:
 
     ``int64`` and ``float64`` columns are tracked: they have durable copies and count in the
     divergence. ``uint8`` columns are flags: kept, journaled and backed up with their row, but not
-    compared.
+    compared; adding to a flag raises it to at least that value.
     """
 
     name: str
@@ -97,6 +97,8 @@ def as_values(column: Column, values: Any, length: int) -> Array:
         raise _unusable(
             column, f"their shape is {array.shape}, for {length} rows", "Give one value a row."
         )
+    if not length:
+        return np.zeros(0, column.kind)  # an empty sequence has no type of its own
     return _converted(column, array)
 
 
@@ -108,7 +110,7 @@ def plain(values: Any) -> Array:
     if pa.types.is_boolean(kind):
         return mask_of(values)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return raw(values, np.dtype(kind.to_pandas_dtype()).str)
+        return raw(values, numpy_type(kind))
     result: Array = values.to_numpy(zero_copy_only=False)  # refused later, by its type
     return result
 
@@ -125,10 +127,10 @@ def _converted(column: Column, array: Array) -> Array:
         return array
     if kind not in "iub":
         raise _unusable(column, f"they are of type {array.dtype}", "Round to integers first.")
-    if array.dtype.itemsize == 8 and kind == "u" and len(array) and int(array.max()) > _LARGEST:
+    if array.dtype.itemsize == 8 and kind == "u" and int(array.max()) > _LARGEST:
         raise _unusable(column, "some exceed the largest int64", "Use float64, or scale them.")
     if column.flag:
-        if len(array) and (int(array.min()) < 0 or int(array.max()) > 255):
+        if int(array.min()) < 0 or int(array.max()) > 255:
             raise _unusable(column, "some do not fit 8 bits", "Give values from 0 to 255.")
         return array.astype(np.uint8, copy=False)
     return array.astype(np.int64, copy=False)

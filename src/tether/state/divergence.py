@@ -197,7 +197,7 @@ class Divergence:
             _, new, durable = changes[rule.at]
             term = float(self._terms(rule, new, durable, narrow).max())
             if not rule.whole or term >= _EXACT_FLOATS:
-                term = term * _TERM_ERROR + (_TINY if term else 0.0)
+                term = term * _TERM_ERROR + (0.0 if rule.weight == 1.0 else _TINY)
             largest = max(largest, term)
         self._page.floats[SUM_FLOAT] = largest
 

@@ -31,6 +31,7 @@ _LARGEST = 32
 _LOAD = 0.6
 _CHUNK = 1 << 17  # rows placed together when rebuilding: bounds temporary memory
 _EMPTY = -1
+_FIRST_NAME = -2  # names of items in claims go down from here
 _FIRST_GUESS = 1 << 16  # the first batch may hold few distinct keys
 MOST_ROWS = (1 << 31) - 1
 
@@ -43,6 +44,9 @@ class Batch(Protocol):
 
     def equal(self, rows: Array, items: Array | None) -> Array:
         """Whether stored rows hold the keys of these items (None: of all), one by one."""
+
+    def alike(self, items: Array, others: Array) -> Array:
+        """Whether items of the batch have the same keys as other items of it, one by one."""
 
     def append(self, items: Array, start: int) -> None:
         """Store the keys of these items as rows from ``start`` on."""
@@ -124,7 +128,8 @@ class Index:
     ) -> int:
         """Add the keys that ``find`` did not find; equal keys of the batch get one row.
 
-        Nothing exists until the caller stores the new number of rows in the header.
+        Rows are given in the order in which the keys first appear in the batch. Nothing exists
+        until the caller stores the new number of rows in the header.
 
         Args:
             batch: The keys.
@@ -136,57 +141,84 @@ class Index:
             The number of rows with the added ones.
         """
         rows, places, steps = found
-        seeking = (rows < 0).nonzero()[0]
+        absent = (rows < 0).nonzero()[0]
         if not self._known:
-            self._rebuild(batch, 0, min(len(seeking), _FIRST_GUESS), boundary)
+            self._rebuild(batch, 0, min(len(absent), _FIRST_GUESS), boundary)
             places = self._homes(batch.hashes)
-        while len(seeking):
-            at = places.take(seeking)
-            entries = self._places.take(at)
-            taken = entries.view(np.uint32) < existing
-            free = (~taken).nonzero()[0]
-            if len(free):
-                winners = free.take(self._claim(at.take(free)))
-                if not self._room(len(winners)):
-                    self._rebuild(batch, existing, len(winners), boundary)
-                    places = self._homes(batch.hashes)
-                    steps = np.zeros_like(steps)
-                    continue
-                added = seeking.take(winners)
-                _check_rows(existing + len(added))
-                batch.append(added, existing)
-                new = np.arange(existing, existing + len(added))
-                self._words[self._word + 1] += len(added)
-                self._places[at.take(winners)] = new
-                rows[added] = new
-                existing += len(added)
-            # Losers of a claim look at the same place again: their own key may have won it.
-            met = taken.nonzero()[0]
-            items, entries = seeking.take(met), entries.take(met)
-            same = batch.equal(entries, items)
-            hits, others = same.nonzero()[0], (~same).nonzero()[0]
-            rows[items.take(hits)] = entries.take(hits)
-            onward = items.take(others)
-            steps[onward] += 1
-            places[onward] = (places.take(onward) + steps.take(onward)) & (len(self._places) - 1)
-            seeking = seeking.take((rows.take(seeking) < 0).nonzero()[0])
-        return existing
+        start = places.take(absent), steps.take(absent)
+        while True:
+            won, leaders = self._settle(batch, absent, *start, existing)
+            total = int(np.count_nonzero(won >= 0))
+            if leaders is not None:
+                break
+            self._rebuild(batch, existing, total, boundary)
+            start = self._homes(batch.hashes.take(absent)), np.zeros(len(absent), np.intp)
+        _check_rows(existing + total)
+        added = (won >= 0).nonzero()[0]
+        batch.append(added, existing)
+        new = np.arange(existing, existing + total)
+        self._words[self._word + 1] += total
+        self._places[won.take(added)] = new
+        rows[added] = new
+        followers = (leaders >= 0).nonzero()[0]
+        rows[followers] = rows.take(leaders.take(followers))
+        return existing + total
 
-    def _claim(self, places: Array) -> Array:
-        """Let every item write its name into its place; who is read back has won it.
+    def _settle(
+        self, batch: Batch, seeking: Array, at: Array, steps: Array, existing: int
+    ) -> tuple[Array, Array | None]:
+        """Find a place for each new key of a batch by letting the keys write into the index.
 
-        Names are negative, so a claim that a kill leaves behind is an empty place.
+        An item claims an empty place by writing its (negative) name there; whoever is read back
+        has won it. Another item that meets the name later compares its key with the winner's.
+        Names that a kill left behind are empty places: only those of this call's winners count.
+
+        Returns:
+            The place that each item of the batch won or -1; and the item with the same key that
+            won for it or -1, or None if the index would become too full.
         """
-        names = np.arange(-2, -2 - len(places), -1, dtype=np.int32)
-        self._places[places] = names
+        count = len(batch.hashes)
+        won, leaders = np.full(count, _EMPTY, np.intp), np.full(count, _EMPTY, np.intp)
+        room = int(_LOAD * len(self._places)) - self._words[self._word + 1]
+        mask = len(self._places) - 1
+        while len(seeking):
+            entries = self._places.take(at)
+            moving = entries.view(np.uint32) < existing
+            free = ~moving
+            ended = np.zeros(len(seeking), bool)
+            if (entries < _EMPTY).any():
+                named = (_FIRST_NAME - entries).astype(np.intp)
+                claimed = (won.take(named, mode="clip") == at) & (entries < _EMPTY)
+                met = claimed.nonzero()[0]
+                free &= ~claimed
+                same = batch.alike(seeking.take(met), named.take(met))
+                moving[met] = ~same
+                ended[met] = same
+                hits = met.take(same.nonzero()[0])
+                leaders[seeking.take(hits)] = named.take(hits)
+            claims = free.nonzero()[0]
+            winners = claims.take(self._claim(at.take(claims), seeking.take(claims)))
+            won[seeking.take(winners)] = at.take(winners)
+            ended[winners] = True
+            room -= len(winners)
+            if room < 0:
+                return won, None
+            # Losers of a claim look at the same place again: their own key may have won it.
+            steps += moving
+            at = np.where(moving, (at + steps) & mask, at)
+            left = (~ended).nonzero()[0]
+            seeking, at, steps = seeking.take(left), at.take(left), steps.take(left)
+        return won, leaders
+
+    def _claim(self, places: Array, items: Array) -> Array:
+        names = (_FIRST_NAME - items).astype(np.int32)
+        # The last of several writes stays, so in reverse the first item of the batch wins.
+        self._places[places[::-1]] = names[::-1]
         won: Array = (self._places.take(places) == names).nonzero()[0]
         return won
 
     def _homes(self, hashes: Array) -> Array:
         return _shifted(hashes, _LARGEST - self._bits)
-
-    def _room(self, more: int) -> bool:
-        return bool(self._words[self._word + 1] + more <= _LOAD * len(self._places))
 
     def _rebuild(self, batch: Batch, rows: int, more: int, boundary: int) -> None:
         """Place all rows anew in a file of the right size, then switch to it with one store.

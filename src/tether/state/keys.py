@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tether.state import hashing
-from tether.state.arrow import mask_of, wrapped
+from tether.state.arrow import byte_strings, mask_of, wrapped
 from tether.state.header import GENERATION, INDEX, KEY_WORDS, ROWS
 from tether.state.index import Index
 from tether.state.leaves import BYTES, BytesPart, Canonical
@@ -133,7 +133,7 @@ class KeyBatch:
         """Whether stored rows hold the keys of these items (None: of all)."""
         if self._keys.simple:
             return self._exactly(rows, items)
-        mine = self.hashes if items is None else self.hashes[items]
+        mine = self.hashes if items is None else self.hashes.take(items)
         alike: Array = self._keys.hashes.data.take(rows) == mine
         at = alike.nonzero()[0]
         if len(at) == len(alike):
@@ -153,6 +153,19 @@ class KeyBatch:
             result &= mine == (0 if theirs is None else theirs.data.take(rows))
         elif theirs is not None:
             result &= theirs.data.take(rows) == 0
+        return result
+
+    def alike(self, items: Array, others: Array) -> Array:
+        """Whether items of the batch have the same keys as other items of it, one by one."""
+        result: Array = self.hashes.take(items) == self.hashes.take(others)
+        for part in self._canonical.parts:
+            if isinstance(part, BytesPart):
+                mine, theirs = part.array.take(wrapped(items)), part.array.take(wrapped(others))
+                result &= mask_of(pc.equal(mine, theirs))
+            else:
+                result &= part.take(items) == part.take(others)
+        if self._canonical.nulls is not None:
+            result &= self._canonical.nulls.take(items) == self._canonical.nulls.take(others)
         return result
 
     def append(self, items: Array, start: int) -> None:
@@ -202,13 +215,13 @@ class _Fixed:
         self._segment = place.segment(name, dtype)
 
     def equal(self, rows: Array, part: Any, items: Array | None) -> Array:
-        mine = part if items is None else part[items]
+        mine = part if items is None else part.take(items)
         result: Array = self._segment.data.take(rows) == mine
         return result
 
     def append(self, part: Any, items: Array, start: int) -> None:
         self._segment.ensure(start + len(items))
-        self._segment.data[start : start + len(items)] = part[items]
+        self._segment.data[start : start + len(items)] = part.take(items)
 
     def take(self, rows: Array | slice, existing: int) -> Array:
         del existing
@@ -250,6 +263,5 @@ class _Bytes:
 
     def _arrow(self, count: int) -> Any:
         self._offsets.ensure(1)
-        heap = pa.py_buffer(self._heap.data) if len(self._heap.data) else pa.py_buffer(b"")
-        ends = pa.py_buffer(self._offsets.data[: count + 1])
-        return pa.Array.from_buffers(pa.large_binary(), count, [None, ends, heap])
+        heap = self._heap.data if len(self._heap.data) else b""
+        return byte_strings(heap, self._offsets.data[: count + 1])

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tether.core.errors import BadValueError
-from tether.state.arrow import booleans, mask_of, raw, wrapped
+from tether.state.arrow import byte_strings, mask_of, numpy_type, raw, wrapped
 
 if TYPE_CHECKING:
     from tether.state.segment import Array
@@ -106,7 +105,7 @@ class _Fixed:
 
     def __init__(self, kind: pa.DataType) -> None:
         self._type = kind
-        self._dtype = f"{'u' if pa.types.is_unsigned_integer(kind) else 'i'}{kind.bit_width // 8}"
+        self._dtype = numpy_type(kind)
         self.parts = [self._dtype]
 
     def encode(self, array: Any) -> list[Array | BytesPart]:
@@ -178,15 +177,19 @@ class _Bytes:
     def encode(self, array: Any) -> list[Array | BytesPart]:
         if pa.types.is_fixed_size_binary(self._type):
             array = array.cast(pa.binary())
-        if array.null_count:
-            array = pc.fill_null(array, "" if "string" in str(array.type) else b"")
-        return [BytesPart.of(array)]
+        if not array.null_count:
+            return [BytesPart.of(array)]
+        # What lies behind a null may be anything; here it becomes an empty string.
+        valid = mask_of(array.is_valid())
+        present = BytesPart.of(array.cast(pa.large_binary()).drop_null())
+        lengths = np.zeros(len(array) + 1, np.int64)
+        lengths[0] = present.offsets[0]
+        lengths[1:][valid] = np.diff(present.offsets)
+        return [BytesPart.of(byte_strings(present.data, np.cumsum(lengths)))]
 
     def decode(self, parts: list[Any], valid: Array | None, count: int) -> Any:
         del count
-        array = parts[0].array
-        if valid is not None:
-            array = pc.if_else(booleans(valid), array, pa.scalar(None, array.type))
+        array = byte_strings(parts[0].data, parts[0].offsets, valid)
         if pa.types.is_fixed_size_binary(self._type):
             return array.cast(pa.binary()).cast(self._type)
         return array.cast(self._type)

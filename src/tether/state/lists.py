@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tether.state.arrow import booleans, raw, wrapped
+from tether.state.arrow import booleans, byte_strings, mask_of, raw, wrapped
 from tether.state.leaves import BYTES, BytesPart, Canonical
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from tether.state.segment import Array
 
 _COUNT = struct.Struct("<q")
+
+
+def _joined(texts: list[bytes]) -> BytesPart:
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    return BytesPart.of(byte_strings(b"".join(texts), offsets))
 
 
 class ListLeaf:
@@ -35,7 +41,9 @@ class ListLeaf:
     def encode(self, array: Any) -> list[Array | BytesPart]:
         """One byte string per list; an empty one for null."""
         array = array.cast(pa.large_list(self._type.value_type))
-        lengths = raw(pc.fill_null(pc.list_value_length(array), 0), "i8")
+        lengths = raw(pc.list_value_length(array), "i8")
+        if array.null_count:
+            lengths = np.where(mask_of(array.is_valid()), lengths, 0)
         stops = np.cumsum(lengths)
         # list_flatten leaves out whatever lies behind nulls.
         elements = self._element.encode([pc.list_flatten(array)])
@@ -46,7 +54,7 @@ class ListLeaf:
                 (stops - lengths).tolist(), stops.tolist(), valid, strict=True
             )
         ]
-        return [BytesPart.of(pa.array(texts, pa.large_binary()))]
+        return [_joined(texts)]
 
     def _text(self, elements: Canonical, start: int, stop: int) -> bytes:
         pieces = [_COUNT.pack(stop - start)]
@@ -93,9 +101,7 @@ class ListLeaf:
                     pieces.append(text[at : at + length])
                     at += length
         parts: list[Any] = [
-            BytesPart.of(pa.array(pieces, pa.large_binary()))
-            if kind == BYTES
-            else np.concatenate([np.zeros(0, kind), *pieces])
+            _joined(pieces) if kind == BYTES else np.concatenate([np.zeros(0, kind), *pieces])
             for kind, pieces in zip(self._element.parts, gathered, strict=True)
         ]
         mask = np.concatenate(nulls)

@@ -137,6 +137,8 @@ class Table(CellPrimitive):
     def add(self, keys: Any, /, *, unique: bool = False, **columns: Any) -> Array:
         """Add to the values of some keys; new keys start at 0, repeated keys add up.
 
+        What is added to a flag raises it to at least that value.
+
         Args:
             keys: A batch or struct array with columns of the keys' names, or a list of arrays in
                 the order of the key columns.
