@@ -191,10 +191,5 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_any_history(name: str) -> None:
     case = CASES[name].TestCase()
-    case.settings = settings(
-        max_examples=25,
-        stateful_step_count=25,
-        report_multiple_bugs=False,
-        phases=[Phase_.generate],
-    )
+    case.settings = settings(max_examples=25, stateful_step_count=25)
     case.runTest()
