@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,10 +98,12 @@ def test_a_record_that_amends_its_epoch_adds_to_it() -> None:
     assert [c.lineage for c in history.chain("op", 0, before_epoch=9)] == ["l0", "l60"]
 
 
-def test_only_a_divergence_of_zero_makes_the_backup_exact() -> None:
+def test_only_a_commit_that_says_so_makes_the_backup_exact() -> None:
+    """A divergence of 0 does not: one that counts keys is 0 while their values drift."""
     history = CommitHistory()
-    for epoch, divergence in enumerate([0.0, 0.5, 0.0]):
-        slots = {"op/0": made(epoch, epoch, "partial", divergence=divergence)}
+    for epoch, exact in enumerate([True, False, True]):
+        commit = made(epoch, epoch, "partial", divergence=0.0)
+        slots = {"op/0": msgspec.structs.replace(commit, exact=exact)}
         history.apply(CommitRecord(epoch=epoch, run="r", slots=slots))
     exact = [history.slot_facts("op", 0, before).exact_epoch for before in range(5)]
     assert exact == [None, 0, None, 2, 2]

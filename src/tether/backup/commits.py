@@ -27,6 +27,8 @@ class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     divergence_after: Norm
     """Distance of the resident state from all committed frames, this one included. No default: zero
     claims that they hold the whole state, and such a claim must not be made by omission."""
+    exact: bool = False
+    """Whether the committed frames hold the whole state as of ``epoch``: no entry differs."""
     failures: Count = 0
     """k."""
     lineage: str = ""

@@ -151,7 +151,7 @@ class CommitHistory:
         for _, record in reversed(self._live):
             if record.epoch < before_epoch and key in record.slots:
                 commit = record.slots[key]
-                exact = record.epoch if commit.divergence_after == 0.0 else None
+                exact = record.epoch if commit.exact else None
                 return SlotFacts(failures, commit.lineage, commit.policy_state, exact)
         return SlotFacts(failures, "", b"")
 

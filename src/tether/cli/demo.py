@@ -23,7 +23,7 @@ from tether.core.errors import TetherError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SILENCE_SECONDS = 60.0
+SILENCE_SECONDS = 180.0
 """A job that says nothing for so long is taken for dead."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from tether.spark.session import FAIR_CHECKPOINTS
@@ -21,6 +22,7 @@ def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> Spa
         memory: Heap of the driver, which in local mode is also the executor.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever python3 is on the path
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the environment must be set first
 
     builder = (

@@ -100,6 +100,8 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     theta: float
     divergence: float
     """Distance from resident state to committed backups, with this epoch's frame counted."""
+    exact: bool
+    """Whether no entry differs from the backups, with this epoch's frame counted."""
     rows_in: int
     rows_out: int
     resident_bytes: int

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.history import CommitHistory
 from tether.backup.names import slot_key
+from tether.backup.sweeping import sweep
 from tether.core.errors import BadValueError, TetherError
 from tether.spark.control import GENESIS, Purpose, SlotControl
 from tether.spark.ledger import Ledger
@@ -107,6 +108,7 @@ class EpochDriver:
         self._first_epoch = prepared.bind(self._query_id, epoch, self.store)
         if self.store is not None:
             self._history = self.store.read_commits().history
+            sweep(self.store, self._history, epoch - 1, orphans=True)
             self.ledger.resume(self._history, epoch)
             self._lineages = self._stored_lineages(epoch)
         elif epoch == self._first_epoch:
@@ -202,7 +204,11 @@ class EpochDriver:
             for slot, status in statuses.items()
             if amends or status.frame is not None or status.recovery is not None
         }
-        if entries and self.store is not None:
+        # An epoch that was committed before and is run again needs a record even if it wrote nothing
+        # this time: what the first run wrote counts no more.
+        known = self._history.last_epoch
+        rerun = known is not None and known >= epoch and not amends
+        if self.store is not None and (entries or rerun):
             record = CommitRecord(epoch=epoch, run=self.run_id, slots=entries, amends=amends)
             self.store.append_commit(record)
             self._history.apply(record)
@@ -219,8 +225,7 @@ class EpochDriver:
         if self.store is None or self._records_since_drop < DROP_EVERY:
             return
         self._records_since_drop = 0
-        self.store.drop(self._history.droppable(spark_committed))
-        self._history.prune(spark_committed)
+        sweep(self.store, self._history, spark_committed)
 
     def read_table(self, name: str) -> DataFrame:
         """A table of the resident state, as of the last committed epoch."""
@@ -265,6 +270,7 @@ def slot_commit(status: SlotStatus) -> SlotCommit:
         kind=frame.kind if frame else None,
         carried=frame.carried if frame else 0.0,
         divergence_after=status.divergence,
+        exact=status.exact,
         failures=status.failures,
         lineage=status.lineage,
         policy_state=status.policy_state,

@@ -295,6 +295,7 @@ class SlotEpoch:
             policy_state=encode_policy_state(policy_state),
             theta=theta,
             divergence=divergence,
+            exact=self._policy.keeps_backups and state.dirty_entries() == 0,
             rows_in=rows_in,
             rows_out=rows_out,
             resident_bytes=state.resident_bytes(),
