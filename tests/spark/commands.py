@@ -7,16 +7,16 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.parquet as pq
+import pyspark
 
 from tether.cli.processes import kill_all
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tether.spark.faults import Fault
 
 LONGEST_SECONDS = 150
@@ -48,6 +48,8 @@ class Counting:
         }
         command += [str(part) for option in options.items() for part in option]
         environment = {**os.environ, "TETHER_FAULTS": msgspec.json.encode(faults).decode()}
+        if self.master.startswith("local-cluster"):
+            environment["SPARK_HOME"] = str(self._spark_home())
         with (self.work / "log").open("ab") as log:
             process = subprocess.Popen(
                 [*command, "--json"], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
@@ -57,6 +59,15 @@ class Counting:
             finally:
                 kill_all(process.pid)
         return json.loads(said.splitlines()[-1]) if process.returncode == 0 else None
+
+    def _spark_home(self) -> Path:
+        """Links to Spark's own folders: local-cluster writes its executors' files below it."""
+        home = self.work / "spark-home"
+        if not home.exists():
+            home.mkdir()
+            for entry in Path(pyspark.__file__).parent.iterdir():
+                (home / entry.name).symlink_to(entry)
+        return home
 
     def answer(self) -> dict[int, int]:
         """Newest count of each key that this run has emitted."""

@@ -28,8 +28,8 @@ SILENCE_SECONDS = 180.0
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 40,
-    words: Annotated[int, typer.Option(help="Words in each.")] = 100_000,
+    epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 30,
+    words: Annotated[int, typer.Option(help="Words in each.")] = 130_000,
     bound: Annotated[
         float, typer.Option(help="Most that any word's count may be wrong by.")
     ] = 4000,
@@ -44,7 +44,7 @@ def demo(
         work = Path(name)
         view.say(f"Writing {epochs * words:,} words …")
         truth = write_words(work / "in", epochs=epochs, words_per_epoch=words, seed=seed)
-        result = _survive(work, epochs, policy, view)
+        result = _survive(work, epochs, words, policy, view)
         answer = pq.read_table(work / "answer.parquet")
         error = worst_error(answer, truth)
         result |= {
@@ -64,7 +64,7 @@ def demo(
         )
 
 
-def _survive(work: Path, epochs: int, policy: str, view: DemoView) -> dict[str, Any]:
+def _survive(work: Path, epochs: int, words: int, policy: str, view: DemoView) -> dict[str, Any]:
     """Run the job to its end, killing a Python worker at a third and the whole job at two thirds."""
     arguments = [str(work / "in"), str(epochs), policy, str(work)]
     plan = [("a Python worker", epochs // 3), ("the whole job, driver and all", 2 * epochs // 3)]
@@ -76,13 +76,15 @@ def _survive(work: Path, epochs: int, policy: str, view: DemoView) -> dict[str, 
         try:
             for event in _events(job):
                 if event["event"] == "progress":
-                    view.progress(event, epochs)
+                    view.progress(event, epochs, words)
                     if plan and plan[0][1] <= event["epochs"] < epochs:
                         victim = plan[0][0]
                         if _strike(victim, job.pid):
                             plan.pop(0)
                             killed.append(victim)
                             view.say(f"[red]SIGKILL[/red] {victim}, after epoch {event['epochs']}")
+                            if "worker" in victim:
+                                view.say("  state is not in the worker: nothing is lost with it")
                 elif event["event"] == "story":
                     view.story(event)
                     if event["what"] == "recovery":

@@ -52,14 +52,14 @@ class DemoView:
         """A line that stays."""
         self._console.print(text, highlight=False)
 
-    def progress(self, now: dict[str, Any], epochs: int) -> None:
+    def progress(self, now: dict[str, Any], epochs: int, rows_per_epoch: int) -> None:
         """Rate, divergence against threshold, backups, bound."""
-        then, rows = self._last
-        if now["rows"] < rows:
-            self._last = (time.monotonic(), now["rows"])
-        elif time.monotonic() - then >= 1:
-            self._rate = (now["rows"] - rows) / (time.monotonic() - then)
-            self._last = (time.monotonic(), now["rows"])
+        if not now["epochs"]:
+            return  # a job that was just started has nothing to tell yet
+        then, before = self._last
+        if time.monotonic() - then >= 1:
+            self._rate = (now["epochs"] - before) * rows_per_epoch / (time.monotonic() - then)
+            self._last = (time.monotonic(), now["epochs"])
         line = (
             f"epoch {now['epochs']:>3}/{epochs} {bar(now['epochs'], epochs, 16)} "
             f"{self._rate / 1e3:6.0f}k rows/s   divergence {bar(now['divergence'], now['theta'])} "
@@ -92,9 +92,11 @@ class DemoView:
     def verdict(self, answer: pa.Table, truth: pa.Table, result: dict[str, Any]) -> None:
         """The answer beside the truth, the error beside the bound."""
         found = dict(zip(answer["word"].to_pylist(), answer["count"].to_pylist(), strict=True))
-        table = Table("word", "true count", "Tether's answer", "error", title="Most frequent words")
-        top = truth.sort_by([("count", "descending")]).slice(0, 5).to_pylist()
-        for row in top:
+        title = "The most frequent words, and those that are wrong by most"
+        table = Table("word", "true count", "Tether's answer", "error", title=title)
+        rows = truth.sort_by([("count", "descending")]).to_pylist()
+        worst = sorted(rows, key=lambda row: found.get(row["word"], 0) - row["count"])[:3]
+        for row in [*rows[:3], *(row for row in worst if row not in rows[:3])]:
             count = found.get(row["word"], 0)
             table.add_row(
                 row["word"], f"{row['count']:,}", f"{count:,}", f"{row['count'] - count:,}"

@@ -35,7 +35,7 @@ def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> Spa
         .config("spark.sql.streaming.checkpointFileManagerClass", FAIR_CHECKPOINTS)
         # Slots are pinned by locality: Spark must not trade it for a free core elsewhere, ...
         .config("spark.shuffle.reduceLocality.enabled", "false")
-        .config("spark.locality.wait", "10s")
+        .config("spark.locality.wait", "60s")
         # ... and long runs with many kills must not run out of attempts.
         .config("spark.task.maxFailures", "16")
         .config("spark.log.level", "ERROR")
