@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 from functools import partial
@@ -22,7 +23,7 @@ from tests.state.workload import (
     snapshot,
 )
 
-from tether.state import Arena, Phase, SlotState, segment
+from tether.state import Arena, Phase, SlotState, segment, slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +36,18 @@ class CutOff(BaseException):
     """Stands for the death of the process, right before some line of the package."""
 
 
-def cut_off_before(line: int, run: Callable[[], Any], die: Callable[[], Any]) -> bool:
-    """Run something and die right before the given line event in the package; False if it ended."""
+def cut_off_before(
+    line: int, run: Callable[[], Any], die: Callable[[], Any], within: str = SOURCES
+) -> bool:
+    """Run something and die right before the given line of the package, counted as they are run.
+
+    ``within`` counts only the lines of one file. Returns False if ``run`` came to its end.
+    """
     left = line
 
     def on_event(frame: Any, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(SOURCES):
+        if not frame.f_code.co_filename.startswith(within):
             return None
         if event == "line":
             left -= 1
@@ -105,6 +111,59 @@ def test_cut_off_at_every_nth_line_of_an_epoch(ram: Path, epoch: int) -> None:
     apply_epoch(state, epoch, SIZE)
     assert snapshot(state) == snapshot(reference(epoch + 1, SIZE))
     arena.release()
+
+
+def test_cut_off_at_every_line_of_the_protocol(ram: Path) -> None:
+    """The same, at every single line that says in what phase a slot is."""
+    epoch = 5
+    before, earlier = reference(epoch, SIZE), reference(epoch - 1, SIZE)
+    expected, backups, expected_earlier = snapshot(before), durable_side(before), snapshot(earlier)
+    arena, state = open_state(ram / "pristine")
+    for number in range(epoch):
+        apply_epoch(state, number, SIZE)
+    arena.release()
+    line, cut = 0, True
+    while cut:
+        directory = shutil.copytree(ram / "pristine", ram / str(line))
+        arena, state = open_state(directory)
+        run = partial(apply_epoch, state, epoch, SIZE)
+        cut = cut_off_before(line, run, raise_cut_off, within=slot.__file__)
+        arena.release()
+        arena, state = open_state(directory)
+        if cut and state.phase is Phase.COMMITTED:  # then the epoch before can still be undone
+            assert state.rollback()
+            assert snapshot(state) == expected_earlier
+            arena.release()
+        elif cut:
+            arena.release()
+            check(directory, expected, backups)
+        shutil.rmtree(directory)
+        line += 1
+    assert line > 40
+
+
+def test_cut_off_at_every_line_of_a_rollback(ram: Path) -> None:
+    epoch = 4
+    before = reference(epoch, SIZE)
+    expected, backups = snapshot(before), durable_side(before)
+    arena, state = open_state(ram / "a")
+    for number in range(epoch):
+        apply_epoch(state, number, SIZE)
+    arena.release()
+    line, cut = 0, True
+    while cut:
+        arena, state = open_state(ram / "a")
+        apply_epoch(state, epoch, SIZE)  # with backups and cleared tables, and committed
+        run = state.rollback
+        cut = cut_off_before(line, run, raise_cut_off, within=slot.__file__)
+        arena.release()
+        arena, state = open_state(ram / "a")
+        if state.phase is Phase.COMMITTED:
+            assert state.rollback()
+        arena.release()
+        check(ram / "a", expected, backups)
+        line += 1
+    assert line > 8
 
 
 def test_cut_off_while_states_are_made(ram: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tether.core.errors import ArenaError, BadValueError
-from tether.state import Arena, Phase, SlotState, cells, header
+from tether.state import Arena, Phase, SlotState, cells, header, segment
 from tether.state.header import MOST_PRIMITIVES
 
 if TYPE_CHECKING:
@@ -271,3 +272,58 @@ def test_resident_bytes_follow_the_state(state: SlotState) -> None:
     state.begin(0)
     made["t"].add([[f"key {i}" for i in range(20_000)]], n=1)
     assert state.resident_bytes() > small + 20_000 * 20
+
+
+def test_no_room_in_the_middle_of_an_epoch(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever file cannot grow: the epoch is undone without needing memory, and can be retried."""
+    made = make(SlotState.open(arena))
+    made.begin(0)
+    made["t"].add([[f"{i}" for i in range(50)]], n=1)
+    made.commit(0)
+    keys = [f"key {i}" for i in range(3000)]
+    real = segment.allocate
+    for granted in range(100):
+        left = granted
+
+        def allocate(descriptor: int, start: int, stop: int) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(errno.ENOSPC, "no space")
+            real(descriptor, start, stop)
+
+        monkeypatch.setattr(segment, "allocate", allocate)
+        made.begin(1)
+        try:
+            made["t"].add([keys], n=1)
+            made["t"].add([keys], n=1)
+            made.export(0.0)
+        except ArenaError:
+            assert made.rollback()
+            assert len(made["t"]) == 50
+            assert made["t"].values("n").tolist() == [1] * 50
+            assert made.divergence() == 50.0
+        else:
+            break
+        finally:
+            monkeypatch.undo()
+    assert granted > 5
+    made.commit(1)
+    assert made["t"].get([keys]).columns["n"].tolist() == [2] * 3000
+
+
+def test_a_missing_file_is_never_taken_for_an_empty_one(arena: Arena) -> None:
+    made = make(SlotState.open(arena))
+    for epoch in range(2):
+        made.begin(epoch)
+        made["t"].add([["a", None]], n=1)
+        made["v"].add([0], [1])
+        made.commit(epoch)
+    files = sorted(path.name for path in arena.directory.iterdir() if path.name.startswith("p0"))
+    assert len(files) > 15
+    for name in files:
+        (arena.directory / name).rename(arena.directory / f"p999.{name}")
+        with pytest.raises(ArenaError, match="damaged"):
+            SlotState.open(arena)
+        (arena.directory / f"p999.{name}").rename(arena.directory / name)
+    assert SlotState.open(arena).version == 1

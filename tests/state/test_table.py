@@ -286,6 +286,19 @@ def test_clearing_gives_memory_back_in_the_next_epoch(state: SlotState, table: T
     state.commit(2)
 
 
+def test_an_exact_export_also_drops_cleared_keys_of_value_zero(
+    state: SlotState, table: Table
+) -> None:
+    table.add([[1, 2]], n=0)
+    table.export_full()
+    table.clear()
+    assert table.divergence() == 0.0
+    assert table.dirty_entries() == 2
+    export = table.export(0.0)
+    assert (export.full, export.entries, len(export.batches)) == (True, 0, 1)
+    assert table.dirty_entries() == 0
+
+
 def test_clear_and_rollback_and_clear_again(state: SlotState, table: Table) -> None:
     table.add([[1, None]], n=1)
     state.commit(0)

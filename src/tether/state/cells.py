@@ -144,8 +144,8 @@ class Cells:
         """Carry out a change that ``updates.stage`` has computed and found valid.
 
         Steps, in an order that a kill may cut anywhere: 1 journal, 2 list as dirty, 3 mark as
-        journaled and dirty, 4 divergence, 5 values. Rollback needs 1 to come before 3 and 5, and
-        2 before 3; all else it restores from the header's saved words.
+        journaled and dirty, 4 divergence, 5 values. Rollback needs 1 to come before 3 and 5; the
+        list and the divergence it restores from the header's saved words.
         """
         rows = staged.rows
         self._touch(staged, stamp)
@@ -210,37 +210,34 @@ class Cells:
     def choose(self, target: float) -> tuple[Array, Array]:
         """Dirty rows that must be backed up to get to ``target``, and those that stay dirty."""
         rows = self.dirty.rows()
-        differs = self._differs(rows)
+        differs, amounts = self._compare(rows)
         if target <= 0:
             return rows[differs], rows[:0]
         if self.distance.norm == "count":
-            chosen = np.flatnonzero((self._mark.data.take(rows) & IN_BACKUP) == 0)
+            unknown = np.flatnonzero((self._mark.data.take(rows) & IN_BACKUP) == 0)
             surplus = math.ceil(self.divergence(exact=False) - target)
-            mask = np.zeros(len(rows), bool)
-            mask[chosen[:surplus]] = True
+            chosen = np.zeros(len(rows), bool)
+            chosen[unknown[:surplus]] = True
         else:
-            amounts = np.empty(len(rows))
-            narrow = self._narrow(len(rows))
-            for part in _chunks(len(rows)):
-                live, durable = _gather(self._live, rows[part]), _gather(self._durable, rows[part])
-                amounts[part] = self.distance.per_row(live, durable, narrow=narrow)
             limit = self.distance.limits(target, self._page.words[PEAK], len(rows))
-            mask = amounts > limit if self.distance.norm == "max" else worst_first(amounts, limit)
-        return rows[mask], rows[~mask & differs]
+            largest = self.distance.norm == "max"
+            chosen = amounts > limit if largest else worst_first(amounts, limit)
+        return rows[chosen], rows[~chosen & differs]
 
-    def _differs(self, rows: Array) -> Array:
-        """Which dirty rows a restored state would have otherwise, so that they must stay listed."""
-        if self._flag_width:
-            return np.ones(len(rows), bool)  # flags have no durable copy to compare with
-        result = np.zeros(len(rows), bool)
+    def _compare(self, rows: Array) -> tuple[Array, Array]:
+        """Which rows a restored state would have otherwise, and what each adds to the divergence."""
+        differs = np.full(len(rows), self._flag_width > 0)  # flags have no copy to compare with
+        amounts = np.zeros(len(rows))
+        narrow = self._narrow(len(rows))
         for part in _chunks(len(rows)):
             some = rows[part]
             if self._width:
                 live, durable = _gather(self._live, some), _gather(self._durable, some)
-                result[part] = (live != durable).any(axis=1)
+                differs[part] |= (live != durable).any(axis=1)
+                amounts[part] = self.distance.per_row(live, durable, narrow=narrow)
             if self._keyed:
-                result[part] |= (self._mark.data.take(some) & IN_BACKUP) == 0
-        return result
+                differs[part] |= (self._mark.data.take(some) & IN_BACKUP) == 0
+        return differs, amounts
 
     def mark_durable(self, rows: Array, remaining: Array) -> None:
         """Take ``rows`` as written to the backups, and only ``remaining`` as still dirty."""

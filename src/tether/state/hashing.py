@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _FIRST = np.uint64(0xD6E8FEB86659FD93)
 _SECOND = np.uint64(0xA0761D6478BD642F)
 _SHIFT = np.uint64(32)
+_ALL = (1 << 64) - 1
 _LONGEST = 256  # bytes hashed column-wise; what is longer is rare and hashed key by key
 
 
@@ -31,7 +32,7 @@ def mix(words: Array, seed: int) -> Array:
         A fresh array of uint64.
     """
     wide = words if words.dtype.itemsize == 8 else words.astype(np.int64)
-    result = wide.view(np.uint64) ^ np.uint64(seed)
+    result = wide.view(np.uint64) ^ np.uint64(seed & _ALL)
     scratch = result >> _SHIFT
     result ^= scratch
     result *= _FIRST
@@ -52,28 +53,42 @@ def mix_bytes(data: Array, offsets: Array, seed: int) -> Array:
     Returns:
         uint64 per string.
     """
-    starts = offsets[:-1]
-    lengths = offsets[1:] - starts
-    result = mix(lengths, seed)
-    first = int(offsets[0]) if len(offsets) else 0
-    padded = np.zeros(int(offsets[-1]) - first + 8, np.uint8)
-    padded[:-8] = data[first : int(offsets[-1])]
+    first, last = int(offsets[0]), int(offsets[-1])
+    lengths = np.diff(offsets)
+    result = mix(lengths, ~seed)  # another one than below, so that no length undoes a word
+    if first == last:
+        return result
+    padded = np.zeros(last - first + 8, np.uint8)
+    padded[:-8] = data[first:last]
     # A view with a stride of one byte: element i is the word that starts at byte i.
     words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
-    starts = starts - first
-    longest = int(lengths.max()) if len(lengths) else 0
-    todo = np.flatnonzero(lengths > 0)
-    for done in range(0, min(longest, _LONGEST), 8):
-        left = lengths[todo] - done
-        short = np.maximum(8 - left, 0).astype(np.uint64) * np.uint64(8)
-        word = words[starts[todo] + done] << short
-        result[todo] = mix(result[todo] ^ word, seed)
-        todo = todo[left > 8]
-    for row in todo.tolist() if longest > _LONGEST else ():
-        text = padded[starts[row] + _LONGEST : starts[row] + int(lengths[row])]
-        digest = hashlib.blake2b(text.tobytes(), digest_size=8).digest()
+    at, left = offsets[:-1] - first, lengths
+    todo: Array | None = None  # all of them
+    if int(lengths.min()) == 0:
+        todo = (lengths > 0).nonzero()[0]
+        at, left = at.take(todo), left.take(todo)
+    for _ in range(0, _LONGEST, 8):
+        word = words[at]
+        if int(left.min()) < 8:  # shift what belongs to the next string out
+            word <<= (np.maximum(8 - left, 0) * 8).astype(np.uint64)
+        word ^= result if todo is None else result.take(todo)
+        result[slice(None) if todo is None else todo] = mix(word, seed)
+        more = (left > 8).nonzero()[0]
+        if len(more) < len(left):
+            todo = more if todo is None else todo.take(more)
+            at, left = at.take(more), left.take(more)
+        if not len(more):
+            return result
+        at, left = at + 8, left - 8
+    for row, start, length in zip(*_lists(todo, at, left), strict=True):
+        digest = hashlib.blake2b(padded[start : start + length].tobytes(), digest_size=8).digest()
         result[row] ^= np.uint64(int.from_bytes(digest, "little"))
     return result
+
+
+def _lists(todo: Array | None, at: Array, left: Array) -> tuple[list[int], list[int], list[int]]:
+    rows = list(range(len(at))) if todo is None else todo.tolist()
+    return rows, at.tolist(), left.tolist()
 
 
 def combine(hashes: Array, more: Array, seed: int) -> Array:

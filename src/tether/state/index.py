@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SMALLEST = 10  # log2 of the places of a new index
 _LARGEST = 32
 _LOAD = 0.6
-_CHUNK = 1 << 17  # rows placed together when rebuilding: bounds temporary memory
+_CHUNK = 1 << 15  # rows placed together when rebuilding: their temporaries fit the cache
 _EMPTY = -1
 _FIRST_NAME = -2  # names of items in claims go down from here
 _FIRST_GUESS = 1 << 16  # the first batch may hold few distinct keys
@@ -231,7 +231,7 @@ class Index:
         old = self._known
         fresh = ((old >> 8) + 1) << 8 | bits
         self._place.litter()
-        segment = self._place.segment(self._name(fresh), "i4", slack=False)
+        segment = self._place.segment(self._name(fresh), "i4", slack=False, new=True)
         segment.ensure(1 << bits)
         places = segment.data[: 1 << bits]
         places.fill(_EMPTY)

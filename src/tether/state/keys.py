@@ -76,7 +76,8 @@ class Keys:
         """From now on keep the null bits of every key."""
         if self.nulls is None:
             self._place.litter()
-            self.nulls = self._place.segment(f"{self._prefix}nulls", self._codec.null_type)
+            name = f"{self._prefix}nulls"
+            self.nulls = self._place.segment(name, self._codec.null_type, new=True)
             self.nulls.ensure(self._page.words[ROWS])
             self._page.words[self._word + _HAS_NULLS] = 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tether.core.errors import BadValueError
-from tether.state.header import LITTER, PHASE, SERIAL, Phase
+from tether.core.errors import ArenaError, BadValueError
+from tether.state.header import GENERATION, LITTER, PHASE, ROWS, SERIAL, Phase
 
 if TYPE_CHECKING:
     from tether.state.header import Header
@@ -35,11 +35,36 @@ class Place:
         self._prefix = f"p{number:03d}."
         self._segments: dict[str, Segment] = {}
 
-    def segment(self, name: str, dtype: str, width: int = 0, *, slack: bool = True) -> Segment:
-        """Open one of the primitive's segments; it is then refreshed with the others."""
+    def segment(
+        self, name: str, dtype: str, width: int = 0, *, slack: bool = True, new: bool = False
+    ) -> Segment:
+        """Open one of the primitive's segments; it is then refreshed with the others.
+
+        Args:
+            name: Name within the primitive.
+            dtype: NumPy type of the items.
+            width: Items per element; 0 for a one-dimensional segment.
+            slack: Whether to allocate somewhat more than asked, for cheap growth.
+            new: Whether the segment is only now needed, and so may be missing.
+
+        Raises:
+            ArenaError: There are rows, but the file of this part of them is gone.
+        """
+        if not new and self._rows() and not self.store.exists(self._prefix + name):
+            raise ArenaError(
+                f"The arena is damaged: its file {self._prefix + name} is missing.",
+                why="Something other than Tether removed it.",
+                do="Create the arena anew and restore the state from its backups.",
+            )
         segment = self.store.segment(self._prefix + name, dtype, width, slack=slack)
         self._segments[name] = segment
         return segment
+
+    def _rows(self) -> int:
+        page = self.page
+        if page.words[GENERATION] != page.saved(GENERATION):
+            return int(page.words[ROWS])
+        return min(page.words[ROWS], page.saved(ROWS))  # while rolling back, either may be stale
 
     def release(self, name: str) -> None:
         """Stop refreshing a segment that another process has replaced."""

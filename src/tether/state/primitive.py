@@ -151,8 +151,10 @@ class CellPrimitive(Primitive):
         return self._cells.divergence(exact=exact)
 
     def dirty_entries(self) -> int:
-        """Entries that may differ from the backups."""
-        return len(self._cells.dirty) if self.place.track else 0
+        """Entries that may differ from the backups, those that the backups should not have too."""
+        if not self.place.track:
+            return 0
+        return len(self._cells.dirty) + int(self.place.page.words[CLEARED_KEYS])
 
     def export(self, target: float) -> Export:
         """Take out the fewest worst entries so that the divergence left is at most ``target``.
@@ -172,7 +174,7 @@ class CellPrimitive(Primitive):
                 do="Give another target, or use export_full.",
             )
         before = self.divergence(exact=True)
-        if before <= target and (target > 0 or not len(self._cells.dirty)):
+        if before <= target and (target > 0 or not self.dirty_entries()):
             return Export([], 0, 0.0, before, full=False)
         rows, remaining = self._cells.choose(target)
         if self.place.page.words[CLEARED_KEYS] or self._smaller_whole(len(rows)):

@@ -99,9 +99,20 @@ class SlotState:
 
     def _load(self) -> None:
         for number in range(len(self._primitives), self._words[PRIMITIVES]):
-            spec = json.loads(self._store.read_text(f"p{number:03d}.spec"))
+            spec = self._read_spec(f"p{number:03d}.spec")
             place = Place(self._store, self._header, number, track=self._track)
             self._primitives[spec["name"]] = KINDS[spec["kind"]](place, spec)
+
+    def _read_spec(self, name: str) -> dict[str, Any]:
+        try:
+            spec: dict[str, Any] = json.loads(self._store.read_text(name))
+        except (OSError, ValueError) as error:
+            raise ArenaError(
+                f"The arena is damaged: its file {name} cannot be read.",
+                why=str(error),
+                do="Create the arena anew and restore the state from its backups.",
+            ) from error
+        return spec
 
     # Making primitives
 
@@ -227,6 +238,7 @@ class SlotState:
         self._expect(Phase.CLEAN, Phase.COMMITTED)
         self._words[PHASE] = Phase.CLEAN  # from here on the old journal counts for nothing
         for primitive in self._primitives.values():
+            primitive.refresh()
             primitive.begin()
         serial = self._words[SERIAL] + 1
         if serial > LAST_STAMP:
@@ -289,6 +301,10 @@ class SlotState:
     def divergence(self, *, exact: bool = False) -> float:
         """Sum of all primitives' divergences: what is held against the slot's θ."""
         return math.fsum(p.divergence(exact=exact) for p in self._primitives.values())
+
+    def dirty_entries(self) -> int:
+        """Entries that may differ from the backups; with 0 these hold exactly this state."""
+        return sum(primitive.dirty_entries() for primitive in self._primitives.values())
 
     def export(self, target: float) -> dict[str, Export]:
         """Take out just enough of all primitives to bring the divergence to ``target``.

@@ -30,6 +30,9 @@ class Store(Protocol):
     def read_text(self, name: str) -> str:
         """The text of that name."""
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a segment or text of that name."""
+
     def names(self, prefix: str) -> list[str]:
         """Names of segments and texts that start with ``prefix``."""
 
@@ -61,6 +64,10 @@ class HeapStore:
     def read_text(self, name: str) -> str:
         """The text of that name."""
         return self._texts[name]
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a segment or text of that name."""
+        return name in self._segments or name in self._texts
 
     def names(self, prefix: str) -> list[str]:
         """Names of segments and texts that start with ``prefix``."""
@@ -97,6 +104,10 @@ class FileStore:
     def read_text(self, name: str) -> str:
         """The text of that name."""
         return (self.directory / name).read_text(encoding="utf-8")
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        return (self.directory / name).exists()
 
     def names(self, prefix: str) -> list[str]:
         """Names of files that start with ``prefix``."""
