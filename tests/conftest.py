@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import fsspec
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A machine that is busy with Spark is no fair judge of how long one example may take.
 settings.register_profile("tether", deadline=None, print_blob=True)
@@ -30,3 +37,18 @@ for _name, _value in {
     "SPARK_LOCAL_IP": "127.0.0.1",
 }.items():
     os.environ.setdefault(_name, _value)
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, Any]]:
+    """A real server that speaks S3, on loopback, with a bucket in it."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "fake", "secret": "fake", "endpoint_url": f"http://{host}:{port}"}
+    fsspec.filesystem("s3", **options).mkdir("backups")
+    yield options
+    server.stop()

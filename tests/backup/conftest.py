@@ -1,32 +1,14 @@
 from __future__ import annotations
 
-import logging
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import fsspec
 import pytest
 
 from tether.backup import StoreAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture(scope="session")
-def s3_options() -> Iterator[dict[str, Any]]:
-    """A real server that speaks S3, on loopback, with a bucket in it."""
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "fake", "secret": "fake", "endpoint_url": f"http://{host}:{port}"}
-    fsspec.filesystem("s3", **options).mkdir("backups")
-    yield options
-    server.stop()
 
 
 @pytest.fixture(params=["local", "memory", "s3"])

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ import pyspark
 from tether.cli.processes import kill_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tether.spark.faults import Fault
 
 LONGEST_SECONDS = 150
@@ -34,6 +37,13 @@ class Counting:
 
     def run(self, faults: list[Fault] = []) -> dict[str, Any] | None:  # noqa: B006 - never changed
         """The command's JSON; None where it died or was killed."""
+        with self.started(faults) as process:
+            said, _ = process.communicate(timeout=LONGEST_SECONDS)
+        return json.loads(said.splitlines()[-1]) if process.returncode == 0 else None
+
+    @contextmanager
+    def started(self, faults: list[Fault] = []) -> Iterator[subprocess.Popen[str]]:  # noqa: B006
+        """The command while it runs; whatever is left of it at the end is killed."""
         command = [sys.executable, "-c", "from tether.cli.app import main; main()", "run", "counts"]
         options = {
             "--input": self.work / "in",
@@ -55,10 +65,15 @@ class Counting:
                 [*command, "--json"], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
             )
             try:
-                said, _ = process.communicate(timeout=LONGEST_SECONDS)
+                yield process
             finally:
                 kill_all(process.pid)
-        return json.loads(said.splitlines()[-1]) if process.returncode == 0 else None
+                process.wait()
+
+    def epochs_committed(self) -> int:
+        """Epochs that Spark has committed so far."""
+        commits = self.work / "checkpoint" / "commits"
+        return len([entry for entry in commits.glob("*") if entry.name.isdigit()])
 
     def _spark_home(self) -> Path:
         """Links to Spark's own folders: local-cluster writes its executors' files below it."""

@@ -59,9 +59,12 @@ class CountingQuery:
             .start(
                 output or self.latest,
                 tolerance=tolerance,
-                backup=str(self.work / "backup"),
                 checkpoint=str(self.work / "checkpoint"),
-                **{"trigger": {"availableNow": True}, **options},
+                **{
+                    "backup": str(self.work / "backup"),
+                    "trigger": {"availableNow": True},
+                    **options,
+                },
             )
         )
 

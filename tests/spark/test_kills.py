@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import time
+from collections import Counter
+
 import pytest
 
+from tether.backup.inspect import describe_store
+from tether.backup.opening import open_store
+from tether.backup.recovery import recover_chain
+from tether.cli.processes import descendants
 from tether.spark.faults import Fault
 from tether.testing.epochs import write_epochs
 
@@ -91,3 +99,30 @@ def test_many_losses_stay_within_the_bound(tmp_path, tables):
     assert 0 < error <= result["bound"]["spent"] <= 1000
     recoveries = [event for event in result["story"] if event["what"] == "recovery"]
     assert max(event["detail"]["failures"] for event in recoveries) == 2
+
+
+def test_ctrl_c_flushes_the_state_and_leaves_nothing_behind(tmp_path, tables):
+    write_epochs(tmp_path / "in", tables * 20)
+    counting = Counting(tmp_path, "approximate:max_state_error=1000000", arena_scope="node")
+    with counting.started() as process:
+        deadline = time.monotonic() + 100
+        while counting.epochs_committed() < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=100) == 130, counting.log()
+        assert descendants(process.pid) == []
+    report = describe_store(open_store(str(tmp_path / "backup")))
+    assert set(report.frames_by_cause) == {"flush"}
+    assert report.damage == []
+    store = open_store(str(tmp_path / "backup"))
+    restored = Counter()
+    history = store.read_commits().history
+    for slot in range(2):
+        for frame in recover_chain(store, history, "keyed_aggregate", slot, 10**6).frames:
+            for batch in frame.parts["totals"]:
+                restored.update(
+                    dict(zip(*(batch[name].to_pylist() for name in ("k", "count")), strict=True))
+                )
+    assert report.last_epoch is not None
+    done = (tables * 20)[: report.last_epoch + 1]
+    assert restored == true_counts(done)

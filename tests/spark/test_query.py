@@ -165,6 +165,34 @@ def test_a_table_of_the_state_can_be_read_while_the_query_runs(counting):
     query.stop()
 
 
+def test_backups_in_an_object_store_bring_a_restarted_query_back(counting, s3_options):
+    place = {"backup": f"s3://backups/{counting.work.name}", "backup_options": s3_options}
+    counting.run(tether.Approximate(1000), **place)
+    more = skewed_keys(epochs=1, rows=5000, keys=300, seed=8)
+    write_epochs(counting.work / "in", more, first=counting.epochs)
+    counting.truth.update(more[0]["k"].to_pylist())
+    again = counting.run(tether.Approximate(1000), **place)
+    assert [event.detail["exact"] for event in again.story() if event.what == "recovery"] == [
+        True
+    ] * 2
+    assert counting.error() == 0
+
+
+def test_times_are_keys_in_any_zone(spark, tmp_path):
+    from tether.algorithms.aggregate import KeyedAggregate
+
+    df = spark.sql("SELECT TIMESTAMP '2026-01-01 12:00:00' AS at UNION ALL SELECT NULL")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        counts = tether.stream(df).apply(KeyedAggregate(), key="at", parallelism=2).to_df()
+        assert sorted(map(repr, counts.collect())) == sorted(
+            map(repr, df.groupBy("at").count().collect())
+        )
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
 # ---- refusals ----
 
 

@@ -95,7 +95,7 @@ class KeyedAggregate(Operator):
                 f"The outputs {clash} have the names of key columns.",
                 do="Give the sums other names: sums={'total': 'column'}.",
             )
-        self._keys = {name: to_arrow_type(schema[name].dataType) for name in key}
+        self._keys = {name: to_arrow_type(schema[name].dataType, timezone="UTC") for name in key}
         self._types = {out: _sum_type(schema, column) for out, column in self._sums.items()}
         self._nullable = [out for out, column in self._sums.items() if schema[column].nullable]
         fields = [schema[name] for name in key]

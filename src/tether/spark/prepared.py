@@ -150,7 +150,7 @@ def output_types(operator: Operator) -> tuple[StructType, pa.Schema]:
     """The operator's output schema for Spark and for Arrow."""
     declared = operator.output
     spark_schema = declared if isinstance(declared, StructType) else StructType.fromDDL(declared)
-    return spark_schema, to_arrow_schema(spark_schema)
+    return spark_schema, to_arrow_schema(spark_schema, timezone="UTC")
 
 
 def check_key(key: list[str], schema: StructType) -> None:
