@@ -203,8 +203,10 @@ class Cells:
             return float(abs(words[ROWS] - words[BACKED] - words[CLEARED_KEYS]))
         value = self.distance.value()
         if math.isnan(value) or (exact and self.distance.norm == "max"):
-            self._rebuild(self.dirty.rows())
-            value = self.distance.value()
+            afresh = self._afresh(self.dirty.rows())
+            value = afresh.value()
+            if self.place.applying:  # else a kill between two words might leave too small a sum
+                self.distance.adopt(afresh)
         return value + cleared
 
     def choose(self, target: float) -> tuple[Array, Array]:
@@ -255,16 +257,13 @@ class Cells:
         self._mark.data[listed] &= ~np.uint16(DIRTY)
         self._mark.data[remaining] |= np.uint16(DIRTY)
         self.dirty.replace(remaining)
-        self._rebuild(remaining)
+        self.distance.adopt(self._afresh(remaining))
 
-    def _rebuild(self, rows: Array) -> None:
-        self.distance.rebuild(
-            (
-                (_gather(self._live, rows[part]), _gather(self._durable, rows[part]))
-                for part in _chunks(len(rows))
-            ),
-            narrow=self._narrow(_CHUNK),
-        )
+    def _afresh(self, rows: Array) -> Divergence:
+        """The divergence computed anew, given all rows that may differ."""
+        parts = (rows[part] for part in _chunks(len(rows)))
+        pairs = ((_gather(self._live, some), _gather(self._durable, some)) for some in parts)
+        return self.distance.afresh(pairs, narrow=self._narrow(_CHUNK))
 
     def load(self, rows: Array, values: Mapping[str, Array]) -> None:
         """Take values as both live and durable: they come from the backups. Not journaled."""
@@ -288,13 +287,9 @@ class Cells:
     def durable_size(self) -> float:
         """Distance of the durable values from an empty state."""
         rows = np.flatnonzero(self._mark.data[: len(self)] & IN_BACKUP)
-        scratch = self.distance.alone()
-        empty = np.zeros((_CHUNK, self._width), np.int64)
-        scratch.rebuild(
-            ((_gather(self._durable, rows[p]), empty[: len(rows[p])]) for p in _chunks(len(rows))),
-            narrow=self._narrow(_CHUNK),
-        )
-        return scratch.value()
+        parts = (_gather(self._durable, rows[part]) for part in _chunks(len(rows)))
+        pairs = ((part, np.zeros_like(part)) for part in parts)
+        return self.distance.afresh(pairs, narrow=self._narrow(_CHUNK)).value()
 
     # Epochs
 

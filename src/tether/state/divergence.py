@@ -82,11 +82,22 @@ class Divergence:
         self.columns = {rule.at for rule in self._rules}
         """The columns that count."""
 
-    def alone(self) -> Divergence:
-        """A divergence of the same kind with sums of its own, starting at 0."""
+    def afresh(self, pairs: Iterable[tuple[Array, Array]], *, narrow: bool) -> Divergence:
+        """The same distance with sums of its own, computed from (live, durable) words of rows."""
         other = copy(self)
         other._page = Page(np.zeros(PAGE, np.int64))
+        for live, durable in pairs:
+            changes = {}
+            for rule in self._rules:
+                mine, theirs = rule.view(live), rule.view(durable)
+                changes[rule.at] = (theirs, mine, theirs)
+            other.update(changes, narrow=narrow, infinite=True)
         return other
+
+    def adopt(self, other: Divergence) -> None:
+        """Take the sums of another, within an epoch: they are several words."""
+        for word in (SUM_LOW, SUM_HIGH, SUM_FLOAT, SLACK):
+            self._page.words[word] = other._page.words[word]
 
     def update(
         self, changes: Mapping[int, Change], *, narrow: bool, infinite: bool = False
@@ -96,7 +107,7 @@ class Divergence:
         Args:
             changes: By column: old, new and durable values of the same distinct rows.
             narrow: Whether sums of differences of the integers surely fit 64 bits.
-            infinite: Whether to take care of infinities; without it they ask for a rebuild.
+            infinite: Whether to take care of infinities; without it they ask to compute afresh.
         """
         if self.norm == "max":
             self._raise_maximum(changes, narrow)
@@ -116,18 +127,6 @@ class Divergence:
         if gained:
             self._set_whole(self._get_whole() + gained)
 
-    def rebuild(self, parts: Iterable[tuple[Array, Array]], *, narrow: bool) -> None:
-        """Compute the divergence afresh from (live, durable) words of all rows that may differ."""
-        self._set_whole(0)
-        floats = self._page.floats
-        floats[SUM_FLOAT] = floats[SLACK] = 0.0
-        for live, durable in parts:
-            changes = {}
-            for rule in self._rules:
-                mine, theirs = rule.view(live), rule.view(durable)
-                changes[rule.at] = (theirs, mine, theirs)
-            self.update(changes, narrow=narrow, infinite=True)
-
     def per_row(self, live: Array, durable: Array, *, narrow: bool) -> Array:
         """What each row adds to the sum (``l1``, ``l2``), or its own distance (``max``)."""
         total = np.zeros(len(live))
@@ -140,7 +139,7 @@ class Divergence:
         return total
 
     def value(self) -> float:
-        """The divergence now, rounded up; NaN if it has to be rebuilt first."""
+        """The divergence now, rounded up; NaN if it has to be computed afresh."""
         whole, floats = self._get_whole(), self._page.floats
         if self.norm == "max":
             return floats[SUM_FLOAT]
@@ -185,7 +184,7 @@ class Divergence:
     def _add(self, plus: float, minus: float, tiny: float) -> None:
         floats = self._page.floats
         total = floats[SUM_FLOAT] + (plus - minus)
-        floats[SUM_FLOAT] = total  # infinities make it NaN, which asks for a rebuild
+        floats[SUM_FLOAT] = total  # infinities make it NaN, which asks to compute afresh
         if math.isfinite(total):
             floats[SLACK] += _SUM_ERROR * (plus + minus + abs(total)) + tiny
 

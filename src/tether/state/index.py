@@ -7,10 +7,10 @@ together, one step per round; each round only those keys are left that have met 
 *An entry counts only if it is a row that exists*: negative entries and rows at or beyond the number
 of rows are empty places. That is all a rollback needs. It lowers the number of rows, and the keys
 added since are gone. Why no key becomes unreachable by it: a key is put at the first empty place of
-its path, so rows met before it on the path existed before it. Taking the newest rows away may empty
-places on the path of a row only if that row goes as well. Entries left behind may point at a row
-that another key gets later; they then look like a collision and cost a probe, no more. They do take
-up places, so places written are counted, and the index is rebuilt when there were too many.
+its path, so all rows before it on the path are of an earlier epoch or of its own. Taking an epoch's
+rows away empties places on the path of a row only if that row goes as well. Entries left behind may
+point at a row that another key gets later; they then look like a collision and cost a probe, no
+more. They do take up places, so places written are counted, and too many lead to a rebuild.
 """
 
 from __future__ import annotations

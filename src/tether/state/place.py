@@ -103,6 +103,11 @@ class Place:
                 self.store.remove(name)
         self.page.words[LITTER] = 0
 
+    @property
+    def applying(self) -> bool:
+        """Whether an epoch is being applied, so that a rollback would undo any change."""
+        return bool(self._slot[PHASE] == Phase.APPLYING)
+
     def stamp(self) -> int:
         """The number of the running epoch's journal; raises if no epoch is being applied."""
         self.expect(Phase.APPLYING)

@@ -20,6 +20,7 @@ from tether.state.header import (
     Phase,
 )
 from tether.state.place import Place
+from tether.state.sharing import export_shared
 from tether.state.store import HeapStore, Store
 from tether.state.table import Table
 from tether.state.vector import Vector
@@ -309,28 +310,10 @@ class SlotState:
     def export(self, target: float) -> dict[str, Export]:
         """Take out just enough of all primitives to bring the divergence to ``target``.
 
-        The target is shared among the primitives in proportion to their divergence; those with
-        the fewest entries go first, and what they leave of their share goes to the others. So a
-        single number that has drifted far is written before many entries that drifted little.
-
         Returns:
             By name, the exports that hold something.
         """
-        order = sorted(self._primitives.values(), key=lambda p: p.dirty_entries())
-        now = {p.name: p.divergence(exact=True) for p in order}
-        exports: dict[str, Export] = {}
-        for primitive in order:
-            left = math.fsum(now.values())
-            mine = now.pop(primitive.name)
-            # Rounding must not let the shares add up to more than the target.
-            share = (
-                target * (mine / left) * (1 - 2.0**-50) if 0 < mine < left < math.inf else target
-            )
-            export = primitive.export(max(share, 0.0))
-            if export.batches:
-                exports[primitive.name] = export
-            target = max(target - export.divergence_after, 0.0)
-        return exports
+        return export_shared(self._primitives.values(), target)
 
     def export_full(self) -> dict[str, Export]:
         """Take out the whole state of all primitives."""

@@ -1,0 +1,45 @@
+"""Spending one target for the divergence among several primitives."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tether.state.primitive import Export, Primitive
+
+_ROUNDED_DOWN = 1 - 2.0**-50
+
+
+def export_shared(primitives: Iterable[Primitive], target: float) -> dict[str, Export]:
+    """Bring the sum of the primitives' divergences to at most ``target``, cheaply.
+
+    The target is shared in proportion to the divergences. Primitives with the fewest entries to
+    write go first, and what they leave of their share goes to the others. So a single number that
+    has drifted far is written before many entries that drifted little.
+
+    Returns:
+        By name, the exports that hold something.
+    """
+    order = sorted(primitives, key=lambda primitive: primitive.dirty_entries())
+    now = {primitive.name: primitive.divergence(exact=True) for primitive in order}
+    exports: dict[str, Export] = {}
+    for primitive in order:
+        left = math.fsum(now.values())
+        mine = now.pop(primitive.name)
+        share = target
+        if 0 < mine < left < math.inf:
+            share = target * (mine / left) * _ROUNDED_DOWN  # shares never exceed the target
+        export = primitive.export(share)
+        if export.batches:
+            exports[primitive.name] = export
+        target = _less(target, export.divergence_after)
+    return exports
+
+
+def _less(target: float, spent: float) -> float:
+    """What is left of a target, rounded such that both together do not exceed it."""
+    left = max(target - spent, 0.0)
+    return math.nextafter(left, 0.0) if left + spent > target else left
