@@ -18,6 +18,8 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.history import CommitHistory
 from tether.backup.names import slot_key
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from tether.spark.control import SlotStatus
     from tether.spark.prepared import Prepared
 
+STOP_SECONDS = 60.0
+"""How long the end of a query waits for an epoch that is still at work."""
+
 DROP_EVERY = 16
 """Epochs with backups between two clean-ups of the backup store."""
 
@@ -51,10 +56,11 @@ class EpochDriver:
     Args:
         prepared: The query, checked and ready.
         store: The backup store, locked by this query; None where the policy keeps no backups.
+        checkpoint: Spark's checkpoint directory.
     """
 
-    def __init__(self, prepared: Prepared, store: BackupStore | None) -> None:
-        self.prepared, self.store = prepared, store
+    def __init__(self, prepared: Prepared, store: BackupStore | None, checkpoint: str) -> None:
+        self.prepared, self.store, self._checkpoint = prepared, store, checkpoint
         self.run_id = uuid.uuid4().hex
         self.story = Story()
         self.ledger = Ledger(
@@ -72,6 +78,7 @@ class EpochDriver:
         self._history = CommitHistory()
         self._records_since_drop = 0
         self._started = threading.Event()
+        self._running = threading.Lock()
 
     def identify(self, query_id: str) -> None:
         """Spark has named the query: epochs may begin."""
@@ -80,11 +87,12 @@ class EpochDriver:
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
         """Run one epoch to the point where Spark may commit it."""
-        try:
-            self._run(rows, epoch)
-        except BaseException as error:
-            self.failure = error
-            raise
+        with self._running:
+            try:
+                self._run(rows, epoch)
+            except BaseException as error:
+                self.failure = error
+                raise
 
     def _run(self, rows: DataFrame, epoch: int) -> None:
         if self._session is None:
@@ -241,9 +249,18 @@ class EpochDriver:
 
     def end(self, *, flush: bool) -> None:
         """No epoch runs any more: make durable what is not, and remove the arenas."""
+        # Spark's stop() does not wait for a foreachBatch function that is still at work in Python.
+        waited = self._running.acquire(timeout=STOP_SECONDS)
+        try:
+            self._end(flush=flush and waited)
+        finally:
+            if waited:
+                self._running.release()
+
+    def _end(self, *, flush: bool) -> None:
         if self._session is None:
             return
-        if flush and self.store is not None and self.committed_epoch >= self._first_epoch:
+        if flush and self.store is not None:
             self._flush()
         if flush or self.store is None:
             # After an error the arenas stay: with them a restart loses nothing.
@@ -254,11 +271,25 @@ class EpochDriver:
         self.story.add("stopped", "query stopped", self.committed_epoch, flushed=flush)
 
     def _flush(self) -> None:
+        # An epoch that Spark did not commit is run again: what is made durable must be without it.
         epoch = self.committed_epoch
+        if not self._spark_committed(epoch):
+            epoch -= 1
+        if epoch < self._first_epoch:
+            return
         assert self._board is not None
         self._board.forget()
         discard(self._output(self._punctuation(), epoch, "flush"), epoch)
         self._commit(epoch, self._board.take(epoch), amends=True)
+
+    def _spark_committed(self, epoch: int) -> bool:
+        """Whether Spark's own commit log, wherever it is, has the epoch."""
+        assert self._session is not None
+        try:
+            self._session.read.text(f"{self._checkpoint}/commits/{epoch}").collect()
+        except AnalysisException:
+            return False
+        return True
 
 
 def slot_commit(status: SlotStatus) -> SlotCommit:

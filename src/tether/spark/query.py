@@ -191,7 +191,7 @@ def start_query(
     try:
         if store is not None:
             prepared.check_program(store)
-        driver = EpochDriver(prepared, store)
+        driver = EpochDriver(prepared, store, checkpoint)
         writer = prepared.input.writeStream.foreachBatch(driver)
         writer = writer.option("checkpointLocation", checkpoint)
         if name:
