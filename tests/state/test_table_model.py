@@ -191,5 +191,5 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_any_history(name: str) -> None:
     case = CASES[name].TestCase()
-    case.settings = settings(max_examples=25, stateful_step_count=25)
+    case.settings = settings(max_examples=15, stateful_step_count=25)
     case.runTest()
