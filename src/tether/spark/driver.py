@@ -19,6 +19,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.history import CommitHistory
@@ -159,18 +160,19 @@ class EpochDriver:
         self, by_slot: DataFrame, epoch: int, purpose: Purpose = "epoch", table: str = ""
     ) -> DataFrame:
         prepared = self.prepared
+        schema = prepared.table_schema(table) if table else prepared.output_arrow
         program = Program(
             control=self._control(epoch, purpose, table),
             operator=prepared.operator_blob,
             policy=prepared.policy,
             placement=prepared.placement,
             store=prepared.store_address,
-            output_schema=prepared.output_arrow,
+            output_schema=schema,
             faults=prepared.faults,
         )
         assert self._board is not None
-        schema = prepared.table_schema(table) if table else prepared.output_spark
-        return by_slot.mapInArrow(SlotTask(program, self._board), schema)
+        rows = from_arrow_schema(schema) if table else prepared.output_spark
+        return by_slot.mapInArrow(SlotTask(program, self._board), rows)
 
     def _run_slots(self, output: DataFrame, epoch: int) -> dict[int, SlotStatus]:
         assert self._board is not None

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tether.backup.manifest import Manifest, check_manifest
@@ -19,7 +20,6 @@ from tether.state.slot import SlotState
 from tether.state.table import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from tether.backup.opening import StoreAddress
@@ -80,8 +80,10 @@ class Prepared:
         """Aggregates for Spark to fold an epoch's rows with, or None."""
         return self.operator.combine()
 
-    def table_schema(self, name: str) -> StructType:
-        """Spark's schema of a table of the state: its key columns, then its values.
+    def table_schema(self, name: str) -> pa.Schema:
+        """Schema in which a table of the state is shown: its key columns, then its values.
+
+        Spark has no unsigned bytes, so flags are shown as 16-bit numbers.
 
         Raises:
             BadValueError: The operator has no such table.
@@ -93,7 +95,11 @@ class Prepared:
             )
         table = declared_state(self.operator)[name]
         assert isinstance(table, Table)
-        return from_arrow_schema(table.schema)
+        shown = [
+            field.with_type(pa.int16()) if field.type == pa.uint8() else field
+            for field in table.schema
+        ]
+        return pa.schema(shown)
 
     def check_program(self, store: BackupStore) -> None:
         """Refuse a store that holds the state of another program.

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tether.core.errors import ArenaError
 from tether.spark.control import SlotMemory, decode_memory, encode_memory
 from tether.state.arena import Arena, Refused
 from tether.state.header import Phase
@@ -100,11 +101,15 @@ class Resident:
             kept.arena.release()
             del _kept[key]
         found = Arena.attach(self._directory, _identity(self._program, self._slot))
-        if isinstance(found, Arena):
-            _kept[key] = _Attachment(found, self._program)
-            self._take(_kept[key])
-        else:
+        if not isinstance(found, Arena):
             self.reason = found.reason if isinstance(found, Refused) else "no resident state here"
+            return
+        try:
+            _kept[key] = _Attachment(found, self._program)
+        except ArenaError as error:  # a file of it is gone: what is left is no state
+            self.reason = f"{error.what} {error.why}"
+            return
+        self._take(_kept[key])
 
     def _take(self, attachment: _Attachment) -> None:
         if attachment.state.phase == Phase.RESTORING:

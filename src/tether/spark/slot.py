@@ -128,7 +128,10 @@ class SlotEpoch:
             if resident is not None:
                 table = resident.state[self._control.read_table]
                 assert isinstance(table, Table)
-                yield from table.batches()
+                out = Output(self._program.output_schema)
+                for batch in table.batches():
+                    out.emit(batch)
+                    yield from out.drain()
 
     @contextmanager
     def _at_last_commit(self) -> Iterator[Resident | None]:
