@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from .samples import header, parts, record, run_epochs, value_of
 from .test_stores import MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @pytest.fixture
@@ -71,53 +72,48 @@ def test_an_unwritable_directory_is_named(without_rights: Callable[[], None]) ->
         root.chmod(0o755)
 
 
-@pytest.fixture
-def small_files() -> Callable[[int], None]:
+@contextmanager
+def no_file_above(size: int) -> Iterator[None]:
+    """A full disk, for this process; only as long as it must be, for pytest's log is a file too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_frame_that_does_not_fit_leaves_nothing_behind(
-    store: LocalStore, root: Path, small_files: Callable[[int], None]
-) -> None:
+def test_a_frame_that_does_not_fit_leaves_nothing_behind(store: LocalStore, root: Path) -> None:
     ref = store.append(header(kind="full"), parts())
-    small_files(ref.length + 1000)
-    with pytest.raises(BackupError, match="Free space"):
+    with no_file_above(ref.length + 1000), pytest.raises(BackupError, match="Free space"):
         store.append(header(kind="partial", sequence=1), parts(rows=10_000))
     assert (root / ref.name).stat().st_size == ref.length  # cut back
-    with pytest.raises(BackupError, match="Free space"):
+    with no_file_above(ref.length + 1000), pytest.raises(BackupError, match="Free space"):
         store.append(header(kind="full", sequence=2), parts(rows=10_000))
     assert len(list(root.glob("slots/*/*/*.log"))) == 1  # a half-written new log is removed
     assert value_of(store.read(ref).parts) == 0
 
 
-def test_a_commit_that_does_not_fit_is_taken_back(
-    store: LocalStore, root: Path, small_files: Callable[[int], None]
-) -> None:
+def test_a_commit_that_does_not_fit_is_taken_back(store: LocalStore, root: Path) -> None:
     with store.lock("test"):
         run_epochs(store, "Fp")
         log = root / "commits.log"
         before = log.read_bytes()
-        small_files(len(before) + 20)
-        with pytest.raises(BackupError, match="Free space"):
+        with no_file_above(len(before) + 20), pytest.raises(BackupError, match="Free space"):
             run_epochs(store, "p", first=2)
         assert log.read_bytes() == before
-        small_files(2**30)
         run_epochs(store, "p", first=2)
     assert store.read_commits().damaged == []
     assert store.read_commits().history.last_epoch == 2
 
 
 def test_a_manifest_that_does_not_fit_leaves_the_old_one(
-    store: LocalStore, small_files: Callable[[int], None]
+    store: LocalStore,
 ) -> None:
     with store.lock("test"):
         store.write_manifest(MANIFEST)
-        small_files(10)
-        with pytest.raises(BackupError, match="Free space"):
+        with no_file_above(10), pytest.raises(BackupError, match="Free space"):
             store.write_manifest(MANIFEST)
-        small_files(2**30)
         assert store.read_manifest() == MANIFEST
         store.write_manifest(MANIFEST)  # what the failed try left does not stand in the way
 
