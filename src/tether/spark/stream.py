@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tether.backup.opening import StoreAddress
+from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.no_tolerance import NoTolerance
 from tether.operator import Operator
@@ -142,6 +143,7 @@ class Applied:
             raise BadValueError(
                 f"arena_scope={arena_scope!r} is not known.", do='Use "node" or "executor".'
             )
+        _check_window(policy)
         if policy.keeps_backups and backup is None:
             raise QueryRefusedError(
                 f"The policy {policy.name} needs a place for backups, and none was given.",
@@ -168,6 +170,17 @@ class Applied:
         where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
         return start_query(
             prepared, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
+        )
+
+
+def _check_window(policy: Policy) -> None:
+    """Refuse windows: the runtime does not tell the policy where they end yet."""
+    window = policy.window if isinstance(policy, Approximate) else None
+    if window is not None:
+        raise QueryRefusedError(
+            f"The window {window} is not followed by a query yet.",
+            why="The policy knows windows, but a query does not tell it where they end.",
+            do="Leave the window out: the bound then holds for the whole life of the stream.",
         )
 
 
