@@ -31,6 +31,7 @@ DISTINCT = 130_000
 LOADING = 2
 """Epochs that bring every key in; not measured."""
 WARM_UP = 2
+PANDAS_SHARE = 0.1
 PANDAS_EPOCHS = 2
 """Epochs of the contender that keeps its state in pandas; the first is not measured."""
 SCHEMA = "k long, v long"
@@ -53,10 +54,12 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         theta_in_epochs = 10
         budget = 2.0 * theta_in_epochs * ROWS * MEAN_VALUE
         stores = partial(_spark_store, session, source, truth)
-        # A Python call for every key: minutes an epoch while all keys are loaded. So this one starts
-        # with an empty state, which is to its favour.
+        # A Python call for every key: minutes an epoch, more while all keys are loaded. So this one
+        # gets epochs of a tenth of the rows and keys, and starts with an empty state, which is to its
+        # favour; what is compared is the time per row.
         small = directory / "in-pandas"
-        write_epochs(small, _epochs(LOADING + PANDAS_EPOCHS, seed, load=False))
+        share = PANDAS_SHARE
+        write_epochs(small, _epochs(LOADING + PANDAS_EPOCHS, seed, load=False, share=share))
         small_truth = _truth(session, small)
         experiment.measure(
             {
@@ -91,7 +94,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             "counts.speed_to_apply_in_pandas",
             ">=",
             5,
-            experiment.ratio("spark: applyInPandasWithState", ours),
+            experiment.ratio("spark: applyInPandasWithState", ours) / PANDAS_SHARE,
         ),
     ]
     workload = {"rows": ROWS, "distinct": DISTINCT, "resident_keys": KEYS, "epochs": measured}
@@ -101,14 +104,15 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
 MEAN_VALUE = 50.5
 
 
-def _epochs(epochs: int, seed: int, *, load: bool = True) -> Iterator[pa.Table]:
+def _epochs(epochs: int, seed: int, *, load: bool = True, share: float = 1) -> Iterator[pa.Table]:
     random = np.random.default_rng(seed)
     names = random.permutation(KEYS).astype(np.int64) * np.int64(2654435761)
     for part in np.array_split(names, LOADING) if load else ():
         yield pa.table({"k": part, "v": random.integers(1, 101, len(part))})
     for _ in range(epochs - LOADING):
-        some = random.choice(names, DISTINCT, replace=False)
-        yield pa.table({"k": random.choice(some, ROWS), "v": random.integers(1, 101, ROWS)})
+        rows, distinct = round(share * ROWS), round(share * DISTINCT)
+        some = random.choice(names, distinct, replace=False)
+        yield pa.table({"k": random.choice(some, rows), "v": random.integers(1, 101, rows)})
 
 
 Digest = tuple[int, int, int]
