@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tether.backup.names import MANIFEST
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 class HeldLock(contextlib.AbstractContextManager["HeldLock"]):
     """The right to commit, held until ``release`` or the end of the ``with`` block."""
 
+    @abstractmethod
     def check(self) -> None:
         """Raise unless the lock is still ours.
 
         Raises:
             BackupLockedError: it was lost; nothing may be committed any more.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def release(self) -> None:
         """Give the lock up; harmless if it has been already."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
