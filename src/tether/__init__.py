@@ -12,10 +12,12 @@ from tether.core.approximate import Approximate
 from tether.core.errors import TetherError
 from tether.core.mini_batch import MiniBatch
 from tether.core.no_tolerance import NoTolerance
-from tether.operator import Loss, Operator
+from tether.core.windows import Decaying, Hopping, Sliding
+from tether.operator import EndedWindow, Loss, Operator
 from tether.output import Output
 
 if TYPE_CHECKING:
+    from tether.spark.consistency import ASP, BSP, SSP
     from tether.spark.query import Query
     from tether.spark.sinks import to_format
     from tether.spark.stream import stream
@@ -23,19 +25,29 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ASP",
+    "BSP",
+    "SSP",
     "Approximate",
+    "Decaying",
+    "EndedWindow",
+    "Hopping",
     "Loss",
     "MiniBatch",
     "NoTolerance",
     "Operator",
     "Output",
     "Query",
+    "Sliding",
     "TetherError",
     "stream",
     "to_format",
 ]
 
 _NEEDS_SPARK = {
+    "ASP": "tether.spark.consistency",
+    "BSP": "tether.spark.consistency",
+    "SSP": "tether.spark.consistency",
     "Query": "tether.spark.query",
     "stream": "tether.spark.stream",
     "to_format": "tether.spark.sinks",

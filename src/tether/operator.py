@@ -42,6 +42,21 @@ class Loss:
     theta: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class EndedWindow:
+    """A hopping window that is complete: [start, end) in its unit.
+
+    Attributes:
+        start: First position in it.
+        end: First position after it.
+        by: "seconds" of event time since 1970, "items" (rows of the slot) or "epochs".
+    """
+
+    start: float
+    end: float
+    by: str
+
+
 class Operator:
     """State that stays where it is between epochs, and the code that updates it.
 
@@ -69,6 +84,13 @@ class Operator:
 
     output: str | StructType
     """Schema of the emitted rows, as Spark takes it."""
+
+    feedback: str | StructType | None = None
+    """Schema of the items that it sends against the stream with ``out.feedback``, if any."""
+
+    fan_out: float = 1.0
+    """β: most output items that one input item can cause. In a query of several operators that share
+    one budget, an error of this operator's state can grow by so much in the next one."""
 
     version: ClassVar[int] = 1
     """Raise it when the meaning of the state changes: an older backup is then refused."""
@@ -102,8 +124,23 @@ class Operator:
         """Take in a batch of rows of this slot's keys."""
         raise NotImplementedError(f"{type(self).__name__} must define process(batch, out)")
 
+    def on_feedback(self, items: pa.RecordBatch, out: Output) -> None:
+        """Take in the newest feedback items of the operator that sends them here.
+
+        Called in every slot before the epoch's rows, with the items of the newest epoch that the
+        sender has finished; items of one epoch come once, unless the epoch is run again.
+        """
+
     def on_epoch_end(self, out: Output) -> None:
         """All rows of the epoch are in; the usual place to emit."""
+
+    def on_window_end(self, window: EndedWindow, out: Output) -> None:
+        """A hopping window is complete: emit its answer, and clear what belonged to it.
+
+        Called after ``on_epoch_end``. By epochs the end is exact; by items it is the end of the epoch
+        in which the slot's row count passed it; by event time it is the end of the epoch after the one
+        whose rows moved the watermark past it, so rows of later windows may be in the state too.
+        """
 
     def on_recover(self, loss: Loss) -> None:
         """The state was lost and is now the backup's: compensate here, if the algorithm can."""

@@ -22,51 +22,70 @@ class Output:
         [2]
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
+    def __init__(self, schema: pa.Schema, feedback_schema: pa.Schema | None = None) -> None:
+        self.schema, self.feedback_schema = schema, feedback_schema
         self.rows = 0
         self._pending: list[pa.RecordBatch] = []
+        self._feedback: list[pa.RecordBatch] = []
 
     def emit(self, rows: pa.RecordBatch | pa.Table | dict[str, object]) -> None:
         """Send rows on: to the next operator or the sink. Columns are matched by name."""
-        if isinstance(rows, dict):
-            rows = pa.table(rows)
-        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        for batch in batches:
-            if batch.num_rows:
-                self._pending.append(self._fit(batch))
-                self.rows += batch.num_rows
+        for batch in _batches(rows):
+            self._pending.append(_fit(batch, self.schema, "output"))
+            self.rows += batch.num_rows
+
+    def feedback(self, rows: pa.RecordBatch | pa.Table | dict[str, object]) -> None:
+        """Send items back to the operator that ``feedback_to`` names; it gets them next epoch."""
+        if self.feedback_schema is None:
+            raise OutputSchemaError(
+                "The operator sent feedback.",
+                why="It declares no feedback schema.",
+                do="Name the columns in the operator's feedback attribute, as for output.",
+            )
+        for batch in _batches(rows):
+            self._feedback.append(_fit(batch, self.feedback_schema, "feedback"))
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Give what was emitted since the last call, once."""
         pending, self._pending = self._pending, []
         yield from pending
 
-    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if batch.schema.equals(self.schema):
-            return batch
-        missing = [name for name in self.schema.names if name not in batch.schema.names]
-        surplus = [name for name in batch.schema.names if name not in self.schema.names]
-        if missing or surplus:
+    def drain_feedback(self) -> list[pa.RecordBatch]:
+        """Give the feedback sent since the last call, once."""
+        sent, self._feedback = self._feedback, []
+        return sent
+
+
+def _batches(rows: pa.RecordBatch | pa.Table | dict[str, object]) -> list[pa.RecordBatch]:
+    if isinstance(rows, dict):
+        rows = pa.table(rows)
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+    return [batch for batch in batches if batch.num_rows]
+
+
+def _fit(batch: pa.RecordBatch, schema: pa.Schema, which: str) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    missing = [name for name in schema.names if name not in batch.schema.names]
+    surplus = [name for name in batch.schema.names if name not in schema.names]
+    if missing or surplus:
+        raise OutputSchemaError(
+            f"The operator emitted the columns {batch.schema.names}.",
+            why=f"Its {which} schema declares {schema.names}"
+            + (f"; missing: {missing}" if missing else "")
+            + (f"; not declared: {surplus}" if surplus else "")
+            + ".",
+            do=f"Emit exactly the declared columns, or change the operator's {which} schema.",
+        )
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        try:
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OutputSchemaError(
-                f"The operator emitted the columns {batch.schema.names}.",
-                why=f"Its output schema declares {self.schema.names}"
-                + (f"; missing: {missing}" if missing else "")
-                + (f"; not declared: {surplus}" if surplus else "")
-                + ".",
-                do="Emit exactly the declared columns, or change the operator's output schema.",
-            )
-        columns = []
-        for field in self.schema:
-            column = batch.column(field.name)
-            try:
-                columns.append(
-                    column if column.type.equals(field.type) else column.cast(field.type)
-                )
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise OutputSchemaError(
-                    f"The operator emitted column {field.name!r} as {column.type}.",
-                    why=f"Its output schema declares {field.type}, and the values do not fit: {error}",
-                    do="Emit the declared type, or change the operator's output schema.",
-                ) from error
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+                f"The operator emitted column {field.name!r} as {column.type}.",
+                why=f"Its {which} schema declares {field.type}, and the values do not fit: {error}",
+                do=f"Emit the declared type, or change the operator's {which} schema.",
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

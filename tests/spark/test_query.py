@@ -255,13 +255,6 @@ def test_a_policy_with_backups_needs_a_place_for_them(counting, spark):
         applied.start(tolerance=tether.Approximate(10))
 
 
-def test_a_window_that_the_query_does_not_follow_is_refused(counting):
-    from tether.core.windows import Hopping
-
-    with pytest.raises(QueryRefusedError, match="not followed"):
-        counting.start(tether.Approximate(10, window=Hopping(60)))
-
-
 def test_speculation_is_refused():
     from tether.spark.session import check_session
 

@@ -27,8 +27,8 @@ from tether.core.bound import Loss, SlotFacts, bound
 from tether.core.policy import Placement
 from tether.operator import Operator
 from tether.spark.control import GENESIS, SlotControl
-from tether.spark.driver import slot_commit
 from tether.spark.faults import Fault
+from tether.spark.part import slot_commit
 from tether.spark.program import Program
 from tether.spark.slot import SlotEpoch
 from tether.state.identity import Owner

@@ -18,6 +18,17 @@ Purpose = Literal["epoch", "flush", "clean", "read"]
 give its rows."""
 
 
+class StreamClock(msgspec.Struct, frozen=True, kw_only=True):
+    """How far event time has come, by the reports of all slots up to the epoch before; in seconds."""
+
+    newest: float | None = None
+    """Newest event time taken in."""
+    watermark: float | None = None
+    """Up to here windows are complete; None while nothing is known."""
+    passed: float | None = None
+    """The watermark of the epoch before: windows that ended up to here were ended then."""
+
+
 class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """What an epoch's task must know; the same for all slots of an operator, so it stays small."""
 
@@ -37,6 +48,11 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """The table to read, where that is the purpose."""
     arena_scope: ArenaScope = "node"
     arena_dir: str | None = None
+    feedback: bytes = b""
+    """Newest feedback items for this operator, as an Arrow stream."""
+    feedback_epoch: int = -1
+    """The epoch in which they were sent; -1 where there are none yet."""
+    clock: StreamClock = StreamClock()
 
     def expects(self, slot: int) -> str | None:
         """Lineage that the slot's resident state must have; None where any will do."""
@@ -55,6 +71,10 @@ class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of frames since the last full one: what a recovery would read besides that one."""
     full_bytes: int = 0
     """Bytes of the last full frame."""
+    task: str = ""
+    """Spark task that applied the last epoch."""
+    items: int = 0
+    """Rows taken in since the state was last lost: the place of windows that go by items."""
 
 
 class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +130,13 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     frame: WrittenFrame | None
     recovery: RecoveryReport | None
     seconds: dict[str, float]
+    feedback: bytes = b""
+    """Feedback items sent in this epoch, as an Arrow stream."""
+    feedback_epoch: int = -1
+    """Epoch of the feedback that this epoch was run with."""
+    event_times: tuple[float, float] | None = None
+    """Oldest and newest event time among the slot's rows, in seconds."""
+    windows_ended: int = 0
 
 
 encode_status = msgspec.msgpack.Encoder().encode

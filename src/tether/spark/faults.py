@@ -29,27 +29,36 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         epoch: First epoch in which it may strike.
         action: "kill": SIGKILL of the Python worker. "executor": SIGKILL of its executor.
             "raise": an exception, as a failing task would.
+            "forget": the slot's resident state is removed; only at "before-attach".
     """
 
     point: Point
     marker: str
     slot: int | None = None
     epoch: int = 0
-    action: Literal["kill", "executor", "raise"] = "kill"
+    action: Literal["kill", "executor", "raise", "forget"] = "kill"
 
 
-def reach(faults: tuple[Fault, ...], point: Point, slot: int, epoch: int) -> None:
-    """A slot has come to ``point``: let a fault that waits there strike."""
+def reach(faults: tuple[Fault, ...], point: Point, slot: int, epoch: int) -> bool:
+    """A slot has come to ``point``: let a fault that waits there strike.
+
+    Returns:
+        Whether the slot is to forget its resident state.
+    """
+    forget = False
     for fault in faults:
         if fault.point == point and fault.slot in (None, slot) and epoch >= fault.epoch:
-            _strike(fault)
+            forget = _strike(fault) or forget
+    return forget
 
 
-def _strike(fault: Fault) -> None:
+def _strike(fault: Fault) -> bool:
     try:
         Path(fault.marker).open("x").close()
     except FileExistsError:
-        return  # it has struck before
+        return False  # it has struck before
+    if fault.action == "forget":
+        return True
     if fault.action == "raise":
         raise RuntimeError(f"fault on purpose at {fault.point}")
     victim = os.getpid()
@@ -59,3 +68,4 @@ def _strike(fault: Fault) -> None:
         victim = executor_process()
     os.kill(victim, signal.SIGKILL)
     time.sleep(60)  # until the executor's death reaches this process
+    return False

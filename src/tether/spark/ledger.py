@@ -11,10 +11,11 @@ from tether.core.bound import Bound, Loss, SlotFacts, bound, loss_at_most
 from tether.spark.policy_codec import decode_policy_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tether.backup.history import CommitHistory
     from tether.core.policy import Placement, Policy
+    from tether.core.windows import Window
     from tether.spark.control import SlotStatus
 
 
@@ -26,11 +27,19 @@ class Ledger:
         slots: Number of slots.
         policy: The query's policy.
         placement: Share of a slot in the budget.
+        window: How much of the stream an answer covers, if not all.
     """
 
-    def __init__(self, operator: str, slots: int, policy: Policy, placement: Placement) -> None:
+    def __init__(
+        self,
+        operator: str,
+        slots: int,
+        policy: Policy,
+        placement: Placement,
+        window: Window | None = None,
+    ) -> None:
         self._operator, self._slots = operator, slots
-        self._policy, self._placement = policy, placement
+        self._policy, self._placement, self._window = policy, placement, window
         self._lock = threading.Lock()
         self._statuses: dict[int, SlotStatus] = {}
         self._losses: dict[int, list[Loss]] = {slot: [] for slot in range(slots)}
@@ -78,6 +87,7 @@ class Ledger:
         self._losses[slot].append(
             Loss(
                 epoch=status.epoch,
+                position=float(status.epoch) if self._by_epochs else None,
                 at_most=loss_at_most(theta, known),
                 extra=recovery.extra_bound,
             )
@@ -86,9 +96,33 @@ class Ledger:
 
     def bound(self) -> Bound:
         """How wrong the answer can be, from all that is known now."""
+        return bound_of([self])
+
+    @property
+    def policy(self) -> Policy:
+        """The operator's policy."""
+        return self._policy
+
+    @property
+    def window(self) -> Window | None:
+        """How much of the stream an answer covers, if not all."""
+        return self._window
+
+    @property
+    def _by_epochs(self) -> bool:
+        return self._window is not None and self._window.by == "epochs"
+
+    @property
+    def position(self) -> float | None:
+        """Where the stream is, in the window's unit; None where every loss is to count in full."""
         with self._lock:
-            facts = [self._facts(slot) for slot in range(self._slots)]
-        return bound(facts, budget=self._policy.budget)
+            epochs = [status.epoch for status in self._statuses.values()]
+        return float(max(epochs)) if epochs and self._by_epochs else None
+
+    def facts(self) -> list[SlotFacts]:
+        """What is known of each slot."""
+        with self._lock:
+            return [self._facts(slot) for slot in range(self._slots)]
 
     def _facts(self, slot: int) -> SlotFacts:
         status = self._statuses.get(slot)
@@ -109,21 +143,33 @@ class Ledger:
             statuses = [self._statuses[slot] for slot in sorted(self._statuses)]
         return [msgspec.to_builtins(status) for status in statuses]
 
-    def progress(self) -> dict[str, Any]:
-        """What a progress report says beyond Spark's own."""
-        reports = self.reports()
-        now = self.bound()
-        return {
-            "bound": {
-                name: getattr(now, name)
-                for name in ("promised", "spent", "at_risk", "worst_now", "left", "ceiling")
-            },
-            "totals": dict(self.totals),
-            "slots": [
-                {
-                    name: report[name]
-                    for name in ("slot", "epoch", "divergence", "theta", "executor")
-                }
-                for report in reports
-            ],
-        }
+
+def bound_of(ledgers: Sequence[Ledger]) -> Bound:
+    """How wrong the answer of operators that share one budget can be."""
+    first = ledgers[0]
+    return bound(
+        [fact for ledger in ledgers for fact in ledger.facts()],
+        budget=first.policy.budget,
+        window=first.window,
+        now=first.position,
+    )
+
+
+def progress_of(ledgers: Sequence[Ledger], now: Bound | None) -> dict[str, Any]:
+    """What a progress report says beyond Spark's own."""
+    names = ("promised", "spent", "at_risk", "worst_now", "left", "ceiling")
+    shown = ("operator", "slot", "epoch", "divergence", "theta", "executor")
+    return {
+        "bound": None if now is None else {name: getattr(now, name) for name in names},
+        "totals": totals_of(ledgers),
+        "slots": [
+            {name: report[name] for name in shown}
+            for ledger in ledgers
+            for report in ledger.reports()
+        ],
+    }
+
+
+def totals_of(ledgers: Sequence[Ledger]) -> dict[str, int]:
+    """Rows, backups and their bytes, losses and rollbacks of all operators together."""
+    return {name: sum(ledger.totals[name] for ledger in ledgers) for name in ledgers[0].totals}

@@ -30,16 +30,24 @@ class EpochPlan:
         slots: Number of slots.
         combine: Aggregates by which Spark folds rows per key first, or None.
         anchor: Pins slots to executors; None where there is one executor.
+        event_time: Column with the rows' event time; where rows are combined, its newest is kept.
     """
 
     def __init__(
-        self, key: list[str], slots: int, combine: list[Column] | None, anchor: Anchor | None
+        self,
+        key: list[str],
+        slots: int,
+        combine: list[Column] | None,
+        anchor: Anchor | None,
+        event_time: str | None = None,
     ) -> None:
         if combine is not None and not key:
             raise BadValueError(
                 "The operator asks Spark to combine rows per key, but no key was given.",
                 do="Pass key=[...] to apply().",
             )
+        if combine is not None and event_time is not None and event_time not in key:
+            combine = [*combine, F.max(event_time).alias(event_time)]
         self._key, self._slots, self._combine, self._anchor = key, slots, combine, anchor
         # One shuffle serves both groupBy and slots while Spark's partitioning is exactly ours.
         self._fused = combine is not None and anchor is None

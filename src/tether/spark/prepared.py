@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ import msgspec
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from tether.backup.manifest import Manifest, check_manifest
+from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError, QueryRefusedError
+from tether.spark.flow import Flow, OperatorNode, evaluate
 from tether.spark.placement import placement_of
 from tether.state.slot import SlotState
 from tether.state.table import Table
@@ -23,58 +25,60 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tether.backup.opening import StoreAddress
-    from tether.backup.protocol import BackupStore
     from tether.core.policy import Placement, Policy
+    from tether.core.windows import Window
     from tether.operator import Operator
+    from tether.spark.consistency import Consistency
     from tether.spark.control import ArenaScope
     from tether.spark.faults import Fault
+    from tether.spark.flow import Node
     from tether.spark.sinks import Sink
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """One operator on one input, with its policy, stores and sink."""
+class PreparedOperator:
+    """One operator of a query, with its policy and its place in the graph."""
 
-    input: DataFrame
+    node: OperatorNode
     operator: Operator
-    operator_blob: bytes
-    key: list[str]
-    slots: int
+    blob: bytes
     policy: Policy
     placement: Placement
-    sink: Sink
+    window: Window | None
     output_spark: StructType
     output_arrow: pa.Schema
+    feedback_arrow: pa.Schema | None
     state_specs: dict[str, Any]
-    store_address: StoreAddress | None
-    arena_scope: ArenaScope
-    arena_dir: str | None
-    allow_changed: tuple[str, ...]
-    faults: tuple[Fault, ...]
+    key_types: dict[str, str]
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What the stored state means, in the parts that a manifest compares."""
-        operator = self.operator
-        key_types = {name: self.input.schema[name].dataType.simpleString() for name in self.key}
-        return {
-            "program": {
-                "operator": operator.name,
-                "version": operator.version,
-                "parameters": dict(operator.parameters()),
-            },
-            "state": self.state_specs,
-            "slots": {operator.name: self.slots},
-            "policy": dict(self.policy.describe()),
-            "keys": key_types,
-        }
+    def name(self) -> str:
+        """The operator's name in stories, backups and errors."""
+        return self.node.name
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        return self.node.slots
 
     @property
     def digest(self) -> str:
         """Names the program in arenas: those of another one are refused."""
-        parts = {name: part for name, part in self.fingerprint.items() if name != "policy"}
-        parts["tracked"] = self.policy.keeps_backups
+        parts = [
+            self.describe(),
+            self.state_specs,
+            self.slots,
+            self.key_types,
+            self.policy.keeps_backups,
+        ]
         return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """What the program is, as far as it gives the state its meaning."""
+        return {
+            "version": self.operator.version,
+            "parameters": dict(self.operator.parameters()),
+        }
 
     def combine(self) -> list[Column] | None:
         """Aggregates for Spark to fold an epoch's rows with, or None."""
@@ -90,7 +94,7 @@ class Prepared:
         """
         if name not in self.state_specs or self.state_specs[name]["kind"] != Table.kind:
             raise BadValueError(
-                f"The operator has no table {name!r}.",
+                f"The operator {self.name!r} has no table {name!r}.",
                 why=f"Its states are {', '.join(self.state_specs) or 'none'}.",
             )
         table = declared_state(self.operator)[name]
@@ -101,48 +105,54 @@ class Prepared:
         ]
         return pa.schema(shown)
 
-    def check_program(self, store: BackupStore) -> None:
-        """Refuse a store that holds the state of another program.
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedQuery:
+    """All operators of a query, its sinks, and where state and backups are kept."""
+
+    flow: Flow
+    operators: dict[OperatorNode, PreparedOperator]
+    sinks: tuple[tuple[Node, Sink], ...]
+    consistency: Consistency
+    store_address: StoreAddress | None = None
+    arena_scope: ArenaScope = "node"
+    arena_dir: str | None = None
+    allow_changed: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def keeps_backups(self) -> bool:
+        """Whether any operator's state is ever backed up."""
+        return any(prepared.policy.keeps_backups for prepared in self.operators.values())
+
+    def named(self, operator: str | None) -> PreparedOperator:
+        """An operator by name; the only one where no name is given.
 
         Raises:
-            ChangedProgramError: Says what changed and what to do.
+            BadValueError: There is none, or there are several and none was named.
         """
-        manifest = store.read_manifest()
-        if manifest is not None:
-            check_manifest(manifest, self.fingerprint, self.allow_changed)
-
-    def bind(self, query_id: str, epoch: int, store: BackupStore | None) -> int:
-        """Tie the store to the query, or check that it is tied to it; give its first epoch.
-
-        Raises:
-            QueryRefusedError: The checkpoint and the backup are not of one query.
-        """
-        if store is None:
-            return 0
-        manifest = store.read_manifest()
-        if manifest is None:
-            if epoch != 0:
-                raise QueryRefusedError(
-                    f"The backup is empty, but Spark's checkpoint is at epoch {epoch}.",
-                    why="State of the epochs before is in neither, so no bound could be given.",
-                    do="Use the backup directory that belongs to this checkpoint, or a new "
-                    "checkpoint directory.",
-                )
-            fingerprint = self.fingerprint
-            store.write_manifest(
-                Manifest.new(query_id=query_id, first_epoch=epoch, fingerprint=fingerprint)
+        found = [p for p in self.operators.values() if operator in (None, p.name)]
+        if len(found) != 1:
+            raise BadValueError(
+                f"The query has no operator {operator!r}."
+                if operator
+                else "The query has several operators, and none was named.",
+                why=f"Its operators are {', '.join(p.name for p in self.operators.values())}.",
+                do="Name one of them.",
             )
-            return epoch
-        if manifest.query_id != query_id:
-            raise QueryRefusedError(
-                "The backup belongs to another query.",
-                why=f"It was begun by query {manifest.query_id}, and this one is {query_id}. A query "
-                "is named by its checkpoint directory.",
-                do="Use the checkpoint that belongs to this backup, or a new backup directory.",
-            )
-        if self.allow_changed:
-            store.write_manifest(msgspec.structs.replace(manifest, fingerprint=self.fingerprint))
-        return manifest.first_epoch
+        return found[0]
+
+
+def fingerprint(operators: list[PreparedOperator]) -> dict[str, Any]:
+    """What the stored state of some operators means, in the parts that a manifest compares."""
+    policies = {p.name: dict(p.policy.describe()) for p in operators}
+    return {
+        "program": {p.name: p.describe() for p in operators},
+        "state": {p.name: p.state_specs for p in operators},
+        "slots": {p.name: p.slots for p in operators},
+        "policy": policies,
+        "keys": {p.name: p.key_types for p in operators},
+    }
 
 
 def declared_state(operator: Operator) -> SlotState:
@@ -152,9 +162,8 @@ def declared_state(operator: Operator) -> SlotState:
     return state
 
 
-def output_types(operator: Operator) -> tuple[StructType, pa.Schema]:
-    """The operator's output schema for Spark and for Arrow."""
-    declared = operator.output
+def spark_and_arrow(declared: str | StructType) -> tuple[StructType, pa.Schema]:
+    """A declared schema for Spark and for Arrow."""
     spark_schema = declared if isinstance(declared, StructType) else StructType.fromDDL(declared)
     return spark_schema, to_arrow_schema(spark_schema, timezone="UTC")
 
@@ -181,42 +190,118 @@ def check_key(key: list[str], schema: StructType) -> None:
             )
 
 
+def check_event_time(node: OperatorNode, window: Window | None, schema: StructType) -> None:
+    """Refuse a window by event time without one, and an event time that is none.
+
+    Raises:
+        BadValueError: Says which column, and what the input has.
+    """
+    name = node.event_time
+    if name is None:
+        if window is not None and window.by == "seconds":
+            raise BadValueError(
+                f"The window {window} of {node.name!r} goes by event time, but none was named.",
+                do="Pass event_time='column' to apply(), or a window by='epochs' or by='items'.",
+            )
+        return
+    kinds = (TimestampType, TimestampNTZType)
+    if name not in schema.names or not isinstance(schema[name].dataType, kinds):
+        raise BadValueError(
+            f"The event time {name!r} of {node.name!r} is not a column of timestamps.",
+            why=f"The input is {schema.simpleString()}.",
+            do="Name a timestamp column; numbers become one with timestamp_seconds().",
+        )
+
+
 def prepare(
-    rows: DataFrame,
-    operator: Operator,
-    key: list[str],
-    slots: int,
+    ends: Mapping[Node, Sink],
     *,
-    policy: Policy,
-    sink: Sink,
-    store_address: StoreAddress | None,
+    policies: Policy | Mapping[str, Policy],
+    consistency: Consistency,
+    store_address: StoreAddress | None = None,
     arena_scope: ArenaScope = "node",
     arena_dir: str | None = None,
     allow_changed: tuple[str, ...] = (),
     faults: tuple[Fault, ...] = (),
-) -> Prepared:
+) -> PreparedQuery:
     """Check everything that can be checked before an epoch runs."""
-    check_key(key, rows.schema)
-    operator = copy.copy(operator)  # one instance may serve several queries
-    operator.bind(rows.schema, key)
-    blob = CloudPickleSerializer().dumps(operator)
-    state = declared_state(operator)
-    output_spark, output_arrow = output_types(operator)
-    return Prepared(
-        input=rows,
-        operator=operator,
-        operator_blob=blob,
-        key=key,
-        slots=slots,
-        policy=policy,
-        placement=placement_of(slots, state),
-        sink=sink,
-        output_spark=output_spark,
-        output_arrow=output_arrow,
-        state_specs=state.specs(),
+    flow = Flow(tuple(ends))
+    chosen = _policies(flow, policies)
+    operators: dict[OperatorNode, PreparedOperator] = {}
+
+    def describe(node: OperatorNode, rows: DataFrame) -> DataFrame:
+        operators[node] = _prepare_operator(flow, node, rows, chosen[node.name], policies)
+        return rows.sparkSession.createDataFrame([], operators[node].output_spark)
+
+    # The shapes are all that is asked for here, so operators answer with no rows.
+    evaluate(flow.order, {source: source.rows for source in flow.sources}, describe)
+    return PreparedQuery(
+        flow=flow,
+        operators=operators,
+        sinks=tuple(ends.items()),
+        consistency=consistency,
         store_address=store_address,
         arena_scope=arena_scope,
         arena_dir=arena_dir,
         allow_changed=allow_changed,
         faults=faults,
     )
+
+
+def _policies(flow: Flow, policies: Policy | Mapping[str, Policy]) -> dict[str, Policy]:
+    names = [node.name for node in flow.operators]
+    if not isinstance(policies, Mapping):
+        return dict.fromkeys(names, policies)
+    if set(policies) != set(names):
+        raise BadValueError(
+            f"tolerance names the operators {sorted(policies)}.",
+            why=f"The query's operators are {sorted(names)}.",
+            do="Give one policy for the whole query, or one for each of its operators.",
+        )
+    return dict(policies)
+
+
+def _prepare_operator(
+    flow: Flow,
+    node: OperatorNode,
+    rows: DataFrame,
+    policy: Policy,
+    policies: Policy | Mapping[str, Policy],
+) -> PreparedOperator:
+    check_key(node.key, rows.schema)
+    operator = copy.copy(node.operator)  # one instance may serve several queries
+    operator.bind(rows.schema, node.key)
+    window = _window(node, policy)
+    check_event_time(node, window, rows.schema)
+    state = declared_state(operator)
+    output_spark, output_arrow = spark_and_arrow(operator.output)
+    if node.feedback_to is not None and operator.feedback is None:
+        raise BadValueError(
+            f"{node.name!r} is to send feedback, but says nothing of its shape.",
+            do="Name the columns in the operator's feedback attribute, as for output.",
+        )
+    return PreparedOperator(
+        node=node,
+        operator=operator,
+        blob=CloudPickleSerializer().dumps(operator),
+        policy=policy,
+        # A policy of its own has a budget of its own; one that is shared is divided.
+        placement=placement_of(node, state, None if isinstance(policies, Mapping) else flow),
+        window=window,
+        output_spark=output_spark,
+        output_arrow=output_arrow,
+        feedback_arrow=spark_and_arrow(operator.feedback)[1] if operator.feedback else None,
+        state_specs=state.specs(),
+        key_types={name: rows.schema[name].dataType.simpleString() for name in node.key},
+    )
+
+
+def _window(node: OperatorNode, policy: Policy) -> Window | None:
+    of_policy = policy.window if isinstance(policy, Approximate) else None
+    if of_policy is not None and node.window is not None and of_policy != node.window:
+        raise QueryRefusedError(
+            f"The operator {node.name!r} has the window {node.window}, its policy {of_policy}.",
+            why="The bound is given for the window of the answer; there can be only one.",
+            do="Give the same window to both, or to one of them.",
+        )
+    return node.window or of_policy

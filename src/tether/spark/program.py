@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tether.backup.opening import StoreAddress
     from tether.backup.protocol import BackupStore
     from tether.core.policy import Placement, Policy
+    from tether.core.windows import Window
     from tether.spark.control import SlotControl
     from tether.spark.faults import Fault
 
@@ -30,6 +31,12 @@ class Program:
     store: StoreAddress | None
     output_schema: pa.Schema
     faults: tuple[Fault, ...] = field(default=())
+    feedback_schema: pa.Schema | None = None
+    window: Window | None = None
+    event_time: str | None = None
+    """Column with the rows' event time, where the operator has one."""
+    drops_event_time: bool = False
+    """Whether that column was added for the clock only, and is not the operator's to see."""
 
     def open_store(self) -> BackupStore:
         """The backup store, opened once per process.

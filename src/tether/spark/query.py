@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from tether.spark.blame import tether_error
 from tether.spark.driver import EpochDriver
+from tether.spark.flow import pack
+from tether.spark.stores import open_stores, release
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-    from tether.backup.protocol import HeldLock
     from tether.core.bound import Bound
     from tether.core.errors import TetherError
-    from tether.spark.prepared import Prepared
+    from tether.spark.prepared import PreparedQuery
+    from tether.spark.stores import OpenStore
     from tether.spark.story import Event
 
 
@@ -37,10 +39,10 @@ class Query:
         self,
         spark_query: StreamingQuery,
         driver: EpochDriver,
-        lock: HeldLock | None,
+        stores: Sequence[OpenStore | None],
         throwaway_checkpoint: str | None,
     ) -> None:
-        self._query, self._driver, self._lock = spark_query, driver, lock
+        self._query, self._driver, self._stores = spark_query, driver, stores
         self._throwaway_checkpoint = throwaway_checkpoint
         self._closing = threading.Lock()
         self._closed = False
@@ -77,7 +79,7 @@ class Query:
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Spark's newest progress report, with what Tether adds under ``"tether"``."""
         progress = self._query.lastProgress
-        return None if progress is None else {**progress, "tether": self._driver.ledger.progress()}
+        return None if progress is None else {**progress, "tether": self._driver.progress()}
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
@@ -108,6 +110,7 @@ class Query:
         """Wait until everything that the source holds now is in."""
         try:
             self._query.processAllAvailable()
+            self._driver.drain()
         except Exception as error:
             raise self._own(error) from error
 
@@ -124,9 +127,13 @@ class Query:
 
     # ---- what only Tether can tell -------------------------------------------------------------
 
-    def bound(self) -> Bound:
-        """How wrong the answer can be: now, already spent, still left."""
-        return self._driver.ledger.bound()
+    def bound(self, operator: str | None = None) -> Bound:
+        """How wrong the answer can be: now, already spent, still left.
+
+        Args:
+            operator: One operator of several; without it, all of them, where they share one budget.
+        """
+        return self._driver.bound(operator)
 
     def story(self) -> list[Event]:
         """Every backup, loss, recovery and rollback so far, oldest first, with its cause."""
@@ -134,19 +141,20 @@ class Query:
 
     def slots(self) -> list[dict[str, Any]]:
         """The newest report of each slot: divergence, threshold, rows, bytes, executor."""
-        return self._driver.ledger.reports()
+        return [report for ledger in self._driver.ledgers() for report in ledger.reports()]
 
-    def table(self, name: str) -> DataFrame:
-        """A table of the operator's state as it is now: read by every action, in the slots' place.
+    def table(self, name: str, operator: str | None = None) -> DataFrame:
+        """A table of an operator's state as it is now: read by every action, in the slots' place.
 
         Args:
             name: Name that the operator's ``setup`` gave to the table.
+            operator: Name of the operator, where the query has several.
         """
-        return self._driver.read_table(name)
+        return self._driver.read_table(name, operator)
 
     def totals(self) -> dict[str, int]:
         """Rows, backups and their bytes, losses and rollbacks since the start of this run."""
-        return dict(self._driver.ledger.totals)
+        return self._driver.totals()
 
     # ---- the end -------------------------------------------------------------------------------
 
@@ -169,30 +177,24 @@ class Query:
             try:
                 self._driver.end(flush=flush and self._query.exception() is None)
             finally:
-                if self._lock is not None:
-                    self._lock.release()
+                release(self._stores)
                 if self._throwaway_checkpoint is not None:
                     shutil.rmtree(self._throwaway_checkpoint, ignore_errors=True)
 
 
 def start_query(
-    prepared: Prepared,
+    query: PreparedQuery,
     checkpoint: str,
     trigger: Mapping[str, Any],
     name: str | None,
     *,
     keeps_checkpoint: bool,
 ) -> Query:
-    """Lock the backup store, check that it is this program's, and let Spark start."""
-    store = lock = None
-    if prepared.store_address is not None:
-        store = prepared.store_address.open()
-        lock = store.lock(f"query {name or prepared.operator.name}")
+    """Lock the backup stores, check that they are this program's, and let Spark start."""
+    stores = open_stores(query, f"query {name or query.flow.operators[-1].name}")
     try:
-        if store is not None:
-            prepared.check_program(store)
-        driver = EpochDriver(prepared, store, checkpoint)
-        writer = prepared.input.writeStream.foreachBatch(driver)
+        driver = EpochDriver(query, stores, checkpoint)
+        writer = pack(query.flow.sources).writeStream.foreachBatch(driver)
         writer = writer.option("checkpointLocation", checkpoint)
         if name:
             writer = writer.queryName(name)
@@ -200,8 +202,7 @@ def start_query(
             writer = writer.trigger(**trigger)
         spark_query = writer.start()
     except BaseException:
-        if lock is not None:
-            lock.release()
+        release(stores)
         raise
     driver.identify(str(spark_query.id))
-    return Query(spark_query, driver, lock, None if keeps_checkpoint else checkpoint)
+    return Query(spark_query, driver, stores, None if keeps_checkpoint else checkpoint)

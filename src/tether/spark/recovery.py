@@ -64,7 +64,9 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     failures = facts.failures
     if not exact:
         policy_state, instructions = program.policy.step(
-            policy_state, Recovered(epoch=control.epoch), program.placement
+            policy_state,
+            Recovered(epoch=control.epoch, newest_event_time=control.clock.newest),
+            program.placement,
         )
         failures = facts.failures + 1
         assert any(isinstance(step, RecordFailures) for step in instructions)
@@ -76,6 +78,7 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
         sequence=sequence + 1,
         log_bytes=log_bytes,
         full_bytes=full_bytes,
+        items=policy_state.items,
     )
     # The count must be durable before the slot goes on: a crash a moment later must still see it.
     store.append(

@@ -23,11 +23,16 @@ import msgspec
 
 from tether.backup.frames import FrameHeader
 from tether.core.errors import ArenaError, OperatorError, TetherError
-from tether.core.policy import BackUpState, EpochApplied, Flushed, SlotPolicyState
+from tether.core.policy import BackUpState, EpochApplied, Flushed, SlotPolicyState, WindowEnd
+from tether.core.windows import Hopping
+from tether.operator import EndedWindow
 from tether.output import Output
 from tether.spark.control import RecoveryReport, SlotMemory, SlotStatus, WrittenFrame
+from tether.spark.event_time import Span, joined, span_of
 from tether.spark.executor import executor_name
 from tether.spark.faults import reach
+from tether.spark.feedback import pack_items, unpack_items
+from tether.spark.misplaced import MisplacedRowsError, misplaced
 from tether.spark.phases import Phases
 from tether.spark.policy_codec import decode_policy_state, encode_policy_state
 from tether.spark.recovery import recover
@@ -46,6 +51,9 @@ COMPACT_RATIO = 2.0
 """A full frame is written when the partial ones since the last hold so many times its bytes: then
 all writes together cost at most half as much again, and a recovery reads at most three times it."""
 
+MOST_ENDS = 10_000
+"""Most windows that one epoch ends: rows older than that are late."""
+
 COMPACT_FLOOR_BYTES = 1 << 20
 """Logs below this are never worth compacting."""
 
@@ -58,37 +66,52 @@ class SlotEpoch:
         slot: Number of the slot.
         attempt: Unique id of this task attempt.
         owner: The executor's process; its death ends an executor-scoped arena.
+        task: Spark's id of the task, where there is one.
     """
 
-    def __init__(self, program: Program, slot: int, attempt: str, owner: Owner) -> None:
+    def __init__(
+        self, program: Program, slot: int, attempt: str, owner: Owner, task: str = ""
+    ) -> None:
         self._program, self._slot, self._attempt, self._owner = program, slot, attempt, owner
-        self._control, self._policy = program.control, program.policy
+        self._control, self._policy, self._task = program.control, program.policy, task
         self._placement = program.placement
         self._phases = Phases()
         self._rolled_back = False
         self._recovery: RecoveryReport | None = None
+        self._event_times: Span | None = None
+        self._ended: list[EndedWindow] = []
+        self._feedback = b""
         self.status: SlotStatus | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Apply the epoch to the slot's state; give the operator's output; then set ``status``."""
         epoch = self._control.epoch
-        reach(self._program.faults, "before-attach", self._slot, epoch)
+        if reach(self._program.faults, "before-attach", self._slot, epoch):
+            Resident(self._program, self._slot, self._owner).remove()
         with attached(self._program, self._slot, self._owner) as resident:
             self._phases.end("attach")
             memory = self._ready(resident)
             operator = resident.operator
-            out = Output(self._program.output_schema)
+            out = Output(self._program.output_schema, self._program.feedback_schema)
             rows_in = 0
             try:
-                for batch in batches:
-                    rows_in += batch.num_rows
+                for items in unpack_items(self._control.feedback):
+                    operator.on_feedback(items, out)
+                self._phases.end("process")
+                for arrived in batches:
+                    rows_in += arrived.num_rows
                     self._phases.end("wait")
+                    batch = self._timed(arrived)
                     operator.process(batch, out)
                     self._phases.end("process")
                     reach(self._program.faults, "halfway", self._slot, epoch)
                     yield from out.drain()
                 self._phases.end("wait")
                 operator.on_epoch_end(out)
+                self._ended = self._ended_windows(memory, rows_in)
+                for window in self._ended:
+                    operator.on_window_end(window, out)
+                self._feedback = pack_items(out.drain_feedback())
                 self._phases.end("process")
             except Exception as error:
                 resident.state.rollback()
@@ -148,6 +171,8 @@ class SlotEpoch:
         """Bring the resident state to the end of the epoch before, and open this one."""
         control = self._control
         if resident.found and (resident.applying or resident.state.version == control.epoch):
+            if self._task and resident.memory().task == self._task:
+                raise misplaced(f"One task has two partitions for slot {self._slot}.")
             resident.state.rollback()
             self._rolled_back = True
             self._phases.end("rollback")
@@ -182,6 +207,37 @@ class SlotEpoch:
         expected = self._control.expects(self._slot)
         return expected is None or resident.memory().lineage == expected
 
+    # ---- 2. windows ----------------------------------------------------------------------------
+
+    def _timed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as the operator is to see it, once its newest event time is noted."""
+        name = self._program.event_time
+        if name is None:
+            return batch
+        where = batch.schema.get_field_index(name)
+        self._event_times = joined(self._event_times, span_of(batch.column(where)))
+        return batch.remove_column(where) if self._program.drops_event_time else batch
+
+    def _ended_windows(self, memory: SlotMemory, rows_in: int) -> list[EndedWindow]:
+        """Hopping windows that are complete at the end of this epoch."""
+        window, clock = self._program.window, self._control.clock
+        if not isinstance(window, Hopping):
+            return []
+        if window.by == "epochs":
+            after, upto = float(self._control.epoch), float(self._control.epoch + 1)
+        elif window.by == "items":
+            after, upto = float(memory.items), float(memory.items + rows_in)
+        elif clock.watermark is None or clock.passed is None:
+            return []
+        else:
+            # One row with a time of long ago must not end millions of windows.
+            after = max(clock.passed, clock.watermark - MOST_ENDS * window.length)
+            upto = clock.watermark
+        return [
+            EndedWindow(start=end - window.length, end=end, by=window.by)
+            for end in window.ends(after=after, upto=upto)
+        ]
+
     # ---- 3. commit -----------------------------------------------------------------------------
 
     def _commit(self, resident: Resident, memory: SlotMemory, rows_in: int, rows_out: int) -> None:
@@ -193,9 +249,21 @@ class SlotEpoch:
             divergence = state.divergence(exact=True)
         policy_state, instructions = self._policy.step(
             policy_state,
-            EpochApplied(epoch=epoch, divergence=divergence, items=rows_in),
+            EpochApplied(
+                epoch=epoch,
+                divergence=divergence,
+                items=rows_in,
+                newest_event_time=self._newest_known(),
+                watermark=self._control.clock.watermark,
+            ),
             self._placement,
         )
+        for window in self._ended:
+            # The backup that was just asked for stands: what windows give back, later epochs use.
+            policy_state, _ = self._policy.step(
+                policy_state, WindowEnd(epoch=epoch, end=window.end), self._placement
+            )
+        memory = msgspec.structs.replace(memory, items=memory.items + rows_in, task=self._task)
         memory = msgspec.structs.replace(memory, policy_state=encode_policy_state(policy_state))
         frame = None
         for instruction in instructions:
@@ -306,7 +374,16 @@ class SlotEpoch:
             frame=frame,
             recovery=self._recovery,
             seconds=self._phases.seconds,
+            feedback=self._feedback,
+            feedback_epoch=self._control.feedback_epoch,
+            event_times=self._event_times,
+            windows_ended=len(self._ended),
         )
+
+    def _newest_known(self) -> float | None:
+        known = self._control.clock.newest
+        span = joined(self._event_times, None if known is None else (known, known))
+        return None if span is None else span[1]
 
     def _policy_state(self, memory: SlotMemory) -> SlotPolicyState:
         if not memory.policy_state:
@@ -318,6 +395,8 @@ class SlotEpoch:
         where = (
             f"Operator {self._control.operator!r}, slot {self._slot}, epoch {self._control.epoch}"
         )
+        if isinstance(error, MisplacedRowsError):
+            return error
         if isinstance(error, OperatorError):
             return type(error)(f"{where}: {error.what}", why=error.why, do=error.do)
         if isinstance(error, TetherError):

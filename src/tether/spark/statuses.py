@@ -20,16 +20,20 @@ if TYPE_CHECKING:
     from tether.spark.control import SlotStatus
 
 
-class _LatestPerSlot(AccumulatorParam["dict[int, bytes]"]):  # type: ignore[misc]  # untyped to us
+SlotId = tuple[str, int]
+"""Name of an operator, number of one of its slots."""
+
+
+class _LatestPerSlot(AccumulatorParam["dict[SlotId, bytes]"]):  # type: ignore[misc]  # untyped to us
     """Keeps the newest report of each slot: the resident state is what the last task left."""
 
-    def zero(self, value: dict[int, bytes]) -> dict[int, bytes]:
+    def zero(self, value: dict[SlotId, bytes]) -> dict[SlotId, bytes]:
         del value
         return {}
 
     def addInPlace(  # noqa: N802 - Spark's name
-        self, value1: dict[int, bytes], value2: dict[int, bytes]
-    ) -> dict[int, bytes]:
+        self, value1: dict[SlotId, bytes], value2: dict[SlotId, bytes]
+    ) -> dict[SlotId, bytes]:
         value1.update(value2)
         return value1
 
@@ -44,7 +48,7 @@ class StatusBoard:
     def __init__(self, context: SparkContext) -> None:
         self._reports = context.accumulator({}, _LatestPerSlot())
 
-    def report(self, slot: int, status: bytes) -> None:
+    def report(self, slot: SlotId, status: bytes) -> None:
         """Called by a slot's task as its last act."""
         self._reports.add({slot: status})
 
@@ -52,7 +56,7 @@ class StatusBoard:
         """Called by the driver: drop all reports so far."""
         self._reports.value = {}
 
-    def take(self, epoch: int) -> dict[int, SlotStatus]:
+    def take(self, epoch: int) -> dict[SlotId, SlotStatus]:
         """Called by the driver: newest reports of this epoch, by slot."""
-        statuses = (decode_status(report) for report in self._reports.value.values())
-        return {status.slot: status for status in statuses if status.epoch == epoch}
+        statuses = (decode_status(report) for report in list(self._reports.value.values()))
+        return {(s.operator, s.slot): s for s in statuses if s.epoch == epoch}

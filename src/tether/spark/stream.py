@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tether.backup.opening import StoreAddress
-from tether.core.approximate import Approximate
+from tether.core.checks import amount
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.no_tolerance import NoTolerance
 from tether.operator import Operator
 from tether.spark.batch import batch_answer
+from tether.spark.consistency import BSP
+from tether.spark.flow import Flow, Node, OperatorNode, SourceNode, StepNode
 from tether.spark.prepared import prepare
 from tether.spark.query import Query, start_query
 from tether.spark.session import check_session
 from tether.spark.sinks import Sink, as_sink, discard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
     from tether.core.policy import Policy
+    from tether.core.windows import Window
+    from tether.spark.consistency import Consistency
     from tether.spark.control import ArenaScope
     from tether.spark.faults import Fault
 
 
 class Stream:
-    """Rows of a DataFrame, streaming or static, on their way to an operator."""
+    """Rows on their way: of a source, of DataFrame code, or of an operator.
 
-    def __init__(self, rows: DataFrame) -> None:
-        self._rows = rows
+    Streams are descriptions; nothing runs before ``start`` or ``to_df``. One stream may feed several
+    operators, and several streams may be united into one.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    # ---- the graph -----------------------------------------------------------------------------
 
     def apply(
         self,
@@ -39,15 +50,29 @@ class Stream:
         *,
         key: str | Sequence[str] = (),
         parallelism: int | None = None,
-    ) -> Applied:
+        name: str | None = None,
+        feedback_to: Stream | None = None,
+        window: Window | None = None,
+        event_time: str | None = None,
+        lateness: float = 0.0,
+    ) -> Stream:
         """Send the rows through an operator.
 
         Args:
             operator: The user's operator.
-            key: Columns that say which rows belong together: rows of equal key meet in one slot.
-                Without a key, rows are spread by their value.
+            key: Columns that say which rows belong together: rows of equal key meet in one slot (the
+                paper's duplication by state). Without a key, rows are spread by their value
+                (duplication by data).
             parallelism: Number of slots; by default Spark's default parallelism. It is fixed for the
                 life of a backup.
+            name: Name in stories and backups; by default the operator's own. Needed where a query
+                has two of a kind.
+            feedback_to: The stream of an operator further up that gets what this one sends with
+                ``out.feedback``, in the next epoch.
+            window: How much of the stream an answer covers. The end of a hopping one is told to
+                ``on_window_end``. By default that of the policy.
+            event_time: Column with the time of a row, for windows by seconds.
+            lateness: Seconds of event time to wait for late rows before a window ends.
         """
         if not isinstance(operator, Operator):
             raise BadValueError(
@@ -55,73 +80,107 @@ class Stream:
                 why="It takes an instance of a subclass of tether.Operator.",
                 do="Pass MyOperator(), with the parentheses.",
             )
-        session = self._rows.sparkSession
-        slots = parallelism if parallelism is not None else session.sparkContext.defaultParallelism
+        target = None if feedback_to is None else feedback_to._node
+        if target is not None and not isinstance(target, OperatorNode):
+            raise BadValueError(
+                "feedback_to was given a stream that is not an operator's.",
+                do="Pass what apply() returned for the operator that is to get the feedback.",
+            )
+        return Stream(
+            OperatorNode(
+                (self._node,),
+                operator=operator,
+                name=name or operator.name,
+                key=[key] if isinstance(key, str) else list(key),
+                slots=self._slots(parallelism),
+                feedback_to=target,
+                window=window,
+                event_time=event_time,
+                lateness=amount("lateness", lateness, unit="seconds", zero="none", infinite=None),
+            )
+        )
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
+        """Stateless DataFrame code: called with the rows of each epoch.
+
+        Args:
+            function: Takes a DataFrame and gives one, of the same columns in every epoch.
+        """
+        return Stream(StepNode((self._node,), function))
+
+    def union(self, *others: Stream) -> Stream:
+        """These rows and those of other streams with the same columns, as one stream."""
+
+        def unite(first: DataFrame, *rest: DataFrame) -> DataFrame:
+            for rows in rest:
+                first = first.unionByName(rows)
+            return first
+
+        parents = (self._node, *(other._node for other in others))
+        return Stream(StepNode(parents, unite, regroups=True))
+
+    def _slots(self, parallelism: int | None) -> int:
+        source = next(iter(_sources(self._node)))
+        slots = parallelism
+        if slots is None:
+            slots = source.rows.sparkSession.sparkContext.defaultParallelism
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise BadValueError(
                 f"parallelism={slots!r} is not a number of slots.",
                 do="Pass a whole number above 0.",
             )
-        columns = [key] if isinstance(key, str) else list(key)
-        return Applied(self._rows, operator, columns, slots)
+        return slots
 
-
-class Applied:
-    """A query that is described, but not started."""
-
-    def __init__(self, rows: DataFrame, operator: Operator, key: list[str], slots: int) -> None:
-        self._rows, self._operator, self._key, self._slots = rows, operator, key, slots
+    # ---- running it ----------------------------------------------------------------------------
 
     def to_df(self) -> DataFrame:
-        """The batch form: the same operator over a static DataFrame, as one epoch.
+        """The batch form: the same operators over static DataFrames, as one epoch.
 
-        It is the reference answer of a stream over the same rows. State is in the tasks' own memory,
-        and nothing is backed up; Spark runs it again as often as it likes.
+        It is the reference answer of a stream over the same rows, where operators do not depend on
+        feedback. State is in the tasks' own memory, and nothing is backed up; Spark runs it again as
+        often as it likes.
         """
-        if self._rows.isStreaming:
+        if any(source.rows.isStreaming for source in Flow((self._node,)).sources):
             raise BadValueError(
                 "to_df() was called on a stream.",
                 why="A stream has no end, so it has no single answer.",
                 do="Call start(), or read the same data with spark.read instead of spark.readStream.",
             )
-        return batch_answer(
-            prepare(
-                self._rows,
-                self._operator,
-                self._key,
-                self._slots,
-                policy=NoTolerance(),
-                sink=discard,
-                store_address=None,
-            )
-        )
+        query = prepare({self._node: discard}, policies=NoTolerance(), consistency=BSP())
+        return batch_answer(query, self._node)
 
     def start(
         self,
         output: Sink | str | None = None,
         *,
-        tolerance: Policy | None = None,
+        tolerance: Policy | Mapping[str, Policy] | None = None,
         backup: str | None = None,
         backup_options: Mapping[str, Any] | None = None,
         checkpoint: str | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        also: Sequence[tuple[Stream, Sink | str | None]] = (),
+        consistency: Consistency | None = None,
         arena_scope: ArenaScope = "node",
         arena_dir: str | None = None,
         allow_changed: Sequence[str] = (),
         faults: Sequence[Fault] = (),
     ) -> Query:
-        """Start the stream.
+        """Start the query that ends here.
 
         Args:
             output: A function ``(df, epoch)``, a format's name, ``tether.to_format(...)``, or None.
-            tolerance: The policy; by default no tolerance at all.
+            tolerance: The policy of all operators, which then share its budget, or one for each by
+                name; by default no tolerance at all.
             backup: Directory or URL (``s3://…``, ``hdfs://…``) of the backup store.
             backup_options: Options of the store's file system, as fsspec takes them.
             checkpoint: Spark's checkpoint directory: where it is in the source. Without one the
                 query cannot be started again where it stopped.
             trigger: As for Spark's ``writeStream.trigger``, for example ``{"availableNow": True}``.
             name: Name of the query in Spark.
+            also: Further ends of the same query, with their outputs.
+            consistency: How far the ends of a feedback loop may drift apart: ``BSP()``, the default,
+                ``SSP(s)`` or ``ASP()``.
             arena_scope: "node": resident state outlives an executor that is restarted on its node.
                 "executor": it dies with the executor.
             arena_dir: Where resident state is kept; by default in memory, /dev/shm.
@@ -132,35 +191,36 @@ class Applied:
         Returns:
             A handle with the habits of Spark's ``StreamingQuery``, and ``bound()`` and ``story()``.
         """
-        if not self._rows.isStreaming:
+        ends = {self._node: as_sink(output)}
+        for stream_, sink in also:
+            ends[stream_._node] = as_sink(sink)
+        sources = Flow(tuple(ends)).sources
+        if not all(source.rows.isStreaming for source in sources):
             raise BadValueError(
                 "start() was called on a static DataFrame.",
                 do="Call to_df() for its answer, or read the data with spark.readStream.",
             )
-        check_session(self._rows.sparkSession)
-        policy = tolerance if tolerance is not None else NoTolerance()
+        check_session(sources[0].rows.sparkSession)
         if arena_scope not in ("node", "executor"):
             raise BadValueError(
                 f"arena_scope={arena_scope!r} is not known.", do='Use "node" or "executor".'
             )
-        _check_window(policy)
-        if policy.keeps_backups and backup is None:
+        policies = tolerance if tolerance is not None else NoTolerance()
+        keeping = _keeping(policies)
+        if keeping is not None and backup is None:
             raise QueryRefusedError(
-                f"The policy {policy.name} needs a place for backups, and none was given.",
+                f"The policy {keeping.name} needs a place for backups, and none was given.",
                 do="Pass backup='some/directory' to start().",
             )
         address = None
-        if policy.keeps_backups and backup is not None:
+        if keeping is not None and backup is not None:
             # Executors have working directories of their own.
             url = backup if ":" in backup else str(Path(backup).absolute())
             address = StoreAddress(url=url, storage_options=dict(backup_options or {}))
-        prepared = prepare(
-            self._rows,
-            self._operator,
-            self._key,
-            self._slots,
-            policy=policy,
-            sink=as_sink(output),
+        query = prepare(
+            ends,
+            policies=policies,
+            consistency=consistency or BSP(),
             store_address=address,
             arena_scope=arena_scope,
             arena_dir=arena_dir,
@@ -169,19 +229,20 @@ class Applied:
         )
         where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
         return start_query(
-            prepared, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
+            query, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
         )
 
 
-def _check_window(policy: Policy) -> None:
-    """Refuse windows: the runtime does not tell the policy where they end yet."""
-    window = policy.window if isinstance(policy, Approximate) else None
-    if window is not None:
-        raise QueryRefusedError(
-            f"The window {window} is not followed by a query yet.",
-            why="The policy knows windows, but a query does not tell it where they end.",
-            do="Leave the window out: the bound then holds for the whole life of the stream.",
-        )
+def _keeping(policies: Policy | Mapping[str, Policy]) -> Policy | None:
+    """A policy among these that keeps backups, if there is one."""
+    among = list(policies.values()) if isinstance(policies, Mapping) else [policies]
+    return next((policy for policy in among if policy.keeps_backups), None)
+
+
+def _sources(node: Node) -> list[SourceNode]:
+    if isinstance(node, SourceNode):
+        return [node]
+    return [source for parent in node.parents for source in _sources(parent)]
 
 
 def stream(rows: DataFrame) -> Stream:
@@ -190,7 +251,7 @@ def stream(rows: DataFrame) -> Stream:
     Args:
         rows: What Spark reads; any DataFrame steps before this are Spark's own.
     """
-    return Stream(rows)
+    return Stream(SourceNode(rows))
 
 
-__all__ = ["Applied", "Stream", "stream"]
+__all__ = ["Stream", "stream"]

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from tether.core.errors import TetherError
 from tether.spark.control import encode_status
 from tether.spark.executor import executor_process
-from tether.spark.plan import SLOT
+from tether.spark.misplaced import misplaced, own_rows
 from tether.spark.residents import Resident
 from tether.spark.slot import SlotEpoch
 from tether.state.identity import Owner
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
 
     from tether.spark.program import Program
     from tether.spark.statuses import StatusBoard
-
-
-class MisplacedRowsError(TetherError):
-    """Rows came to a partition that is not their slot: Spark left our shuffle out of the plan."""
-
-    code = "misplaced-rows"
 
 
 class SlotTask:
@@ -46,7 +39,10 @@ class SlotTask:
         context = TaskContext.get()
         assert context is not None, "SlotTask runs inside a Spark task"
         slot, owner = context.partitionId(), Owner.of(executor_process())
-        work = SlotEpoch(self._program, slot, uuid.uuid4().hex, owner)
+        if slot >= self._program.control.slots:
+            raise misplaced(f"There is a partition {slot}, beyond the last slot.")
+        task = f"{self._program.control.run}/{context.taskAttemptId()}"
+        work = SlotEpoch(self._program, slot, uuid.uuid4().hex, owner, task)
         purpose = self._program.control.purpose
         if purpose != "epoch":
             for _ in batches:  # a worker that leaves input unread is not used again by Spark
@@ -58,21 +54,7 @@ class SlotTask:
         elif purpose == "read":
             yield from work.read()
         else:
-            yield from work.run(_own_rows(batches, slot))
+            yield from work.run(own_rows(batches, slot))
         if work.status is not None:
-            self._board.report(slot, encode_status(work.status))
-
-
-def _own_rows(batches: Iterator[pa.RecordBatch], slot: int) -> Iterator[pa.RecordBatch]:
-    """The rows without their slot column, once it is sure that they belong here."""
-    for batch in batches:
-        where = batch.schema.get_field_index(SLOT)
-        slots = batch.column(where).to_numpy()
-        if batch.num_rows and not ((slots == slot).all()):
-            raise MisplacedRowsError(
-                f"Rows of slot {slots[slots != slot][0]} came to the partition of slot {slot}.",
-                why="Spark did not shuffle the rows as the plan asked.",
-                do="The query shuffles them itself from now on; if you read this, report it.",
-            )
-        if batch.num_rows:
-            yield batch.remove_column(where)
+            who = (self._program.control.operator, slot)
+            self._board.report(who, encode_status(work.status))

@@ -1,0 +1,430 @@
+"""Operators that run at one pace: their epochs, numbered as they run, their backups, their commits.
+
+A query is one part, or two where a feedback loop may drift apart (see ``consistency``). What a crash
+right after each step means:
+
+1. The control is packed. (Crash: nothing has happened; the epoch is run again.)
+2. The sinks' actions run the slots of all operators. (Crash: slots that finished find this epoch
+   applied when it is run again, roll it back and apply it once more.)
+3. Slots that no action ran are run now: a sink may take only part of its rows, or none.
+4. If any slot wrote a frame or recovered, a commit record names those frames, durably. (Crash: the
+   record speaks of an epoch that is run again; the new run's record replaces it.)
+5. Frames that nothing can need any more are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tether.backup.commits import CommitRecord, SlotCommit
+from tether.backup.history import CommitHistory
+from tether.backup.names import slot_key
+from tether.backup.sweeping import sweep
+from tether.core.errors import TetherError
+from tether.spark.binding import bind_store
+from tether.spark.control import GENESIS, Purpose, SlotControl, StreamClock
+from tether.spark.event_time import advance
+from tether.spark.flow import Node, OperatorNode, StepNode, evaluate
+from tether.spark.ledger import Ledger
+from tether.spark.pinning import Anchor, has_one_executor
+from tether.spark.plan import SLOT, EpochPlan
+from tether.spark.program import Program
+from tether.spark.session import tune_epochs
+from tether.spark.sinks import discard
+from tether.spark.statuses import SlotId, StatusBoard
+from tether.spark.task import SlotTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tether.backup.opening import StoreAddress
+    from tether.backup.protocol import BackupStore
+    from tether.spark.control import SlotStatus
+    from tether.spark.feedback_box import FeedbackBox
+    from tether.spark.prepared import PreparedOperator, PreparedQuery
+    from tether.spark.sinks import Sink
+    from tether.spark.story import Story
+
+DROP_EVERY = 16
+"""Epochs with backups between two clean-ups of the backup store."""
+
+
+class Part:
+    """Runs epochs of some operators of a prepared query.
+
+    Args:
+        query: The query, checked and ready.
+        nodes: The part's nodes, parents first; rows of their other parents are given to ``run``.
+        sinks: Ends of the part.
+        store: Its backup store, locked by this query; None where nothing is backed up.
+        address: How slots reach that store.
+        run_id: Id of this driver's run.
+        story: The query's account of itself.
+        feedback: Where feedback items wait for their receivers.
+        records_all: Whether every epoch leaves a commit record, so that a restart knows how far
+            this part has come.
+    """
+
+    def __init__(
+        self,
+        query: PreparedQuery,
+        nodes: Sequence[Node],
+        sinks: Sequence[tuple[Node, Sink]],
+        *,
+        store: BackupStore | None,
+        address: StoreAddress | None,
+        run_id: str,
+        story: Story,
+        feedback: FeedbackBox,
+        records_all: bool = False,
+    ) -> None:
+        self._query, self._nodes, self._sinks = query, nodes, sinks
+        self._store, self._address, self._run_id, self._story = store, address, run_id, story
+        self._feedback, self._records_all = feedback, records_all
+        self.operators: dict[OperatorNode, PreparedOperator] = {
+            node: query.operators[node] for node in nodes if isinstance(node, OperatorNode)
+        }
+        self.ledgers = {
+            node.name: Ledger(node.name, node.slots, p.policy, p.placement, p.window)
+            for node, p in self.operators.items()
+        }
+        self.first_epoch = 0
+        self.committed_epoch = -1
+        self._session: SparkSession | None = None
+        self._board: StatusBoard | None = None
+        self._plans: dict[OperatorNode, EpochPlan] = {}
+        self._anchors: dict[int, Anchor] = {}
+        self._query_id = ""
+        self._lineages: dict[str, dict[int, str]] | None = None
+        self._clocks = {node.name: StreamClock() for node in self.operators}
+        self._history = CommitHistory()
+        self._records_since_drop = 0
+        self._safe = False
+
+    def open(self, session: SparkSession, query_id: str, epoch: int) -> None:
+        """Make ready for the first epoch of this run, and take over what is in the store."""
+        self._query_id = query_id
+        operators = list(self.operators.values())
+        self.first_epoch = bind_store(
+            operators, query_id, epoch, self._store, self._query.allow_changed
+        )
+        self.committed_epoch = epoch - 1
+        if self._store is not None:
+            self._history = self._store.read_commits().history
+            if self._records_all and self._history.last_epoch is not None:
+                self.committed_epoch = min(epoch - 1, self._history.last_epoch)
+            elif self._records_all:
+                self.committed_epoch = self.first_epoch - 1
+            sweep(self._store, self._history, self.committed_epoch, orphans=True)
+            for ledger in self.ledgers.values():
+                ledger.resume(self._history, self.committed_epoch + 1)
+            self._lineages = self._stored_lineages(self.committed_epoch + 1)
+            self._feedback.resume(
+                self._store,
+                self._history,
+                operators,
+                self.committed_epoch,
+                again=self._records_all,
+            )
+        elif epoch == self.first_epoch:
+            self._lineages = {node.name: {} for node in self.operators}
+        # One shuffle can serve groupBy and slots only in operators of the session's own number.
+        combining = [p.slots for p in operators if p.combine() is not None]
+        fused = combining[0] if combining else operators[0].slots
+        tune_epochs(session, fused)
+        for node, prepared in self.operators.items():
+            anchor = None if has_one_executor(session) else self._anchor(session, node.slots)
+            plan = EpochPlan(node.key, node.slots, prepared.combine(), anchor, node.event_time)
+            if node.slots != fused:
+                plan.unfuse()
+            self._plans[node] = plan
+        self._board = StatusBoard(session.sparkContext)
+        self._session = session
+
+    def _anchor(self, session: SparkSession, slots: int) -> Anchor:
+        if slots not in self._anchors:
+            self._anchors[slots] = Anchor(session, slots)
+        return self._anchors[slots]
+
+    def _stored_lineages(self, epoch: int) -> dict[str, dict[int, str]]:
+        lineages: dict[str, dict[int, str]] = {}
+        for node in self.operators:
+            slots = range(node.slots)
+            facts = {slot: self._history.slot_facts(node.name, slot, epoch) for slot in slots}
+            lineages[node.name] = {s: fact.lineage for s, fact in facts.items() if fact.lineage}
+        return lineages
+
+    # ---- 1. control ----------------------------------------------------------------------------
+
+    def _control(
+        self, prepared: PreparedOperator, epoch: int, purpose: Purpose, table: str
+    ) -> SlotControl:
+        name = prepared.name
+        sent = self._feedback.waiting(name) if purpose == "epoch" else None
+        return SlotControl(
+            query=self._query_id,
+            run=self._run_id,
+            operator=name,
+            slots=prepared.slots,
+            epoch=epoch,
+            first_epoch=self.first_epoch,
+            fingerprint=prepared.digest,
+            lineages=None if self._lineages is None else self._lineages[name],
+            purpose=purpose,
+            read_table=table,
+            arena_scope=self._query.arena_scope,
+            arena_dir=self._query.arena_dir,
+            feedback=sent.items if sent else b"",
+            feedback_epoch=sent.epoch if sent else -1,
+            clock=self._clocks[name],
+        )
+
+    def _task(
+        self,
+        node: OperatorNode,
+        by_slot: DataFrame,
+        epoch: int,
+        purpose: Purpose = "epoch",
+        table: str = "",
+    ) -> DataFrame:
+        prepared = self.operators[node]
+        schema = prepared.table_schema(table) if table else prepared.output_arrow
+        program = Program(
+            control=self._control(prepared, epoch, purpose, table),
+            operator=prepared.blob,
+            policy=prepared.policy,
+            placement=prepared.placement,
+            store=self._address,
+            output_schema=schema,
+            faults=self._query.faults,
+            feedback_schema=prepared.feedback_arrow,
+            window=prepared.window,
+            event_time=node.event_time,
+            drops_event_time=prepared.combine() is not None and node.event_time not in node.key,
+        )
+        assert self._board is not None
+        rows = from_arrow_schema(schema) if table else prepared.output_spark
+        return by_slot.mapInArrow(SlotTask(program, self._board), rows)
+
+    # ---- 2. and 3. slots -----------------------------------------------------------------------
+
+    def run(self, given: Mapping[Node, DataFrame], epoch: int) -> None:
+        """Run one epoch of all operators to its commit.
+
+        Args:
+            given: Rows of sources, and of nodes of another part.
+            epoch: Number of the epoch.
+        """
+        try:
+            statuses = self._run_slots(given, epoch)
+        except Exception as error:
+            # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
+            if "MisplacedRowsError" not in str(error) or self._safe:
+                raise
+            self._place_safely()
+            self._story.add("replanned", "Spark's partitions were not the slots", epoch)
+            statuses = self._run_slots(given, epoch)
+        self._commit(epoch, statuses)
+
+    def _place_safely(self) -> None:
+        """From now on, rely on no partitioning but that of our own shuffle and our own jobs."""
+        self._safe = True
+        for plan in self._plans.values():
+            plan.unfuse()
+
+    def _run_slots(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
+        assert self._board is not None
+        kept: list[DataFrame] = []
+
+        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
+            return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
+
+        def keep(node: Node, rows: DataFrame) -> DataFrame:
+            regrouped = self._may_be_regrouped(node)
+            if self._consumers(node) > 1 or regrouped:
+                kept.append(rows.persist())
+            if regrouped:
+                discard(rows, epoch)  # here each partition is a slot, whatever is made of it later
+            return rows
+
+        try:
+            frames = evaluate(self._nodes, given, operate, keep)
+            for node, sink in self._sinks:
+                sink(frames[node], epoch)
+            if self._missing(self._board.take(epoch)):
+                for node in self.operators:
+                    discard(frames[node], epoch)
+            if missing := self._missing(self._board.take(epoch)):
+                self._run_punctuation(given, epoch, missing)
+        finally:
+            for rows in kept:
+                rows.unpersist()
+        statuses = self._board.take(epoch)
+        if missing := self._missing(statuses):
+            raise TetherError(
+                f"Slots {sorted(missing)} did not run epoch {epoch}.",
+                why="Spark finished the job without running their tasks.",
+                do="Please report it with the query's plan.",
+            )
+        return statuses
+
+    def _run_punctuation(
+        self, given: Mapping[Node, DataFrame], epoch: int, missing: set[SlotId]
+    ) -> None:
+        """End the epoch for slots whose tasks Spark left out, seeing that there are no rows."""
+        idle = {name for name, _ in missing}
+
+        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
+            fed_by_operator = any(
+                isinstance(before, OperatorNode) and before in self.operators
+                for before in self._query.flow.upstream(node.parents)
+            )
+            if fed_by_operator or node.name not in idle:
+                return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
+            return self._task(node, self._punctuation(node), epoch)
+
+        frames = evaluate(self._nodes, given, operate)
+        for node, sink in self._sinks:
+            if isinstance(node, OperatorNode) and node.name in idle:
+                sink(frames[node], epoch)
+        assert self._board is not None
+        for node in self.operators:
+            if any(name == node.name for name, _ in self._missing(self._board.take(epoch))):
+                discard(frames[node], epoch)
+
+    def _missing(self, statuses: Mapping[SlotId, SlotStatus]) -> set[SlotId]:
+        expected = {(node.name, slot) for node in self.operators for slot in range(node.slots)}
+        return expected - set(statuses)
+
+    def _may_be_regrouped(self, node: Node) -> bool:
+        """Whether others than our own shuffle may put the node's partitions together."""
+        if not isinstance(node, OperatorNode):
+            return False
+        steps = [n for n in self._nodes if isinstance(n, StepNode) and node in n.parents]
+        if any(step.regroups for step in steps):
+            return True
+        return self._safe and (bool(steps) or any(end is node for end, _ in self._sinks))
+
+    def _consumers(self, node: Node) -> int:
+        children = sum(child.parents.count(node) for child in self._nodes)
+        return children + sum(end is node for end, _ in self._sinks)
+
+    def _punctuation(self, node: OperatorNode) -> DataFrame:
+        """A row for each slot that says only that the epoch is over."""
+        assert self._session is not None
+        rows = (
+            self._session.range(0, node.slots, 1, 1)
+            .selectExpr(f"CAST(id AS INT) AS {SLOT}")
+            .repartitionById(node.slots, SLOT)
+        )
+        anchor = self._anchors.get(node.slots)
+        return rows if anchor is None else anchor.pin(rows)
+
+    # ---- 4. and 5. commit ----------------------------------------------------------------------
+
+    def _commit(
+        self, epoch: int, statuses: dict[SlotId, SlotStatus], *, amends: bool = False
+    ) -> None:
+        entries = {
+            slot_key(*slot): slot_commit(status)
+            for slot, status in statuses.items()
+            if amends or self._records_all or _has_news(status)
+        }
+        if not amends:
+            entries |= self._feedback.save(
+                self._store,
+                self.operators.values(),
+                statuses,
+                epoch=epoch,
+                query_id=self._query_id,
+                run_id=self._run_id,
+            )
+        # An epoch that was committed before and is run again needs a record even if it wrote nothing
+        # this time: what the first run wrote counts no more.
+        known = self._history.last_epoch
+        rerun = known is not None and known >= epoch and not amends
+        if self._store is not None and (entries or rerun):
+            record = CommitRecord(epoch=epoch, run=self._run_id, slots=entries, amends=amends)
+            self._store.append_commit(record)
+            self._history.apply(record)
+            self._drop_unneeded(epoch - 1)  # that one is committed, for this one has begun
+        if self._lineages is not None:
+            for (operator, slot), status in statuses.items():
+                if status.lineage != GENESIS:
+                    self._lineages[operator][slot] = status.lineage
+        self._feedback.deliver(self.operators.values(), statuses)
+        for node in self.operators:
+            own = {slot: _slim(s) for (name, slot), s in statuses.items() if name == node.name}
+            spans = [status.event_times for status in own.values()]
+            self._clocks[node.name] = advance(self._clocks[node.name], spans, node.lateness)
+            self.ledgers[node.name].note(own)
+        self._story.add_epoch(statuses.values())
+        self.committed_epoch = epoch
+
+    def _drop_unneeded(self, committed: int) -> None:
+        self._records_since_drop += 1
+        if self._store is None or self._records_since_drop < DROP_EVERY:
+            return
+        self._records_since_drop = 0
+        sweep(self._store, self._history, committed)
+
+    def read_table(self, operator: PreparedOperator, name: str) -> DataFrame:
+        """A table of the resident state, as of the last committed epoch."""
+        node = operator.node
+        return self._task(node, self._punctuation(node), self.committed_epoch, "read", name)
+
+    # ---- the end -------------------------------------------------------------------------------
+
+    def flush(self, epoch: int) -> None:
+        """Make durable whatever is not, as of the end of ``epoch``."""
+        if self._store is None or epoch < self.first_epoch:
+            return
+        assert self._board is not None
+        self._board.forget()
+        for node in self.operators:
+            discard(self._task(node, self._punctuation(node), epoch, "flush"), epoch)
+        self._commit(epoch, self._board.take(epoch), amends=True)
+
+    def clean(self) -> None:
+        """Remove the arenas."""
+        for node in self.operators:
+            with contextlib.suppress(Exception):  # best effort: the executors may be gone
+                task = self._task(node, self._punctuation(node), self.committed_epoch, "clean")
+                discard(task, 0)
+
+    def release(self) -> None:
+        """Forget where slots were placed."""
+        for anchor in self._anchors.values():
+            anchor.release()
+
+
+def _has_news(status: SlotStatus) -> bool:
+    changed = status.windows_ended and status.failures
+    return status.frame is not None or status.recovery is not None or bool(changed)
+
+
+def _slim(status: SlotStatus) -> SlotStatus:
+    """The status without the items that it brought: those are not the ledger's to keep."""
+    return msgspec.structs.replace(status, feedback=b"") if status.feedback else status
+
+
+def slot_commit(status: SlotStatus) -> SlotCommit:
+    """What a commit record says of a slot."""
+    frame = status.frame
+    return SlotCommit(
+        epoch=status.epoch,
+        frame=frame.ref if frame else None,
+        kind=frame.kind if frame else None,
+        carried=frame.carried if frame else 0.0,
+        divergence_after=status.divergence,
+        exact=status.exact,
+        failures=status.failures,
+        lineage=status.lineage,
+        policy_state=status.policy_state,
+    )
