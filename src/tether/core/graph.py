@@ -7,7 +7,7 @@ cycle, and who must send again when a slot goes back. Channels are first in, fir
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Wiring = Literal["shuffle", "one-to-one"]
 """Whether each slot sends to all slots of the next operator, or only to the one of its number."""
+
+_One = TypeVar("_One")
 
 SOURCE = ""
 """Operator name of the senders of source channels: the stream itself."""
@@ -252,7 +254,7 @@ def mark_feedback(nodes: Iterable[str], edges: Iterable[tuple[str, str]]) -> tup
     return tuple(Edge(*pair, feedback=pair in back) for pair in pairs)
 
 
-def _closure(start: Iterable[T], following: Callable[[T], Iterable[T]]) -> set[T]:
+def _closure(start: Iterable[_One], following: Callable[[_One], Iterable[_One]]) -> set[_One]:
     found = set(start)
     todo = deque(found)
     while todo:

@@ -135,18 +135,24 @@ def coordinate(
         # One whose parts are all durable stays: its record may be durable already.
         return (state, ()) if state.recording else _give_up(state, policy)
     if event.number != state.number:
-        return state, ()
+        return state, ()  # of a snapshot that was given up: too late
     if isinstance(event, PartFailed):
         return _give_up(state, policy)
-    if isinstance(event, PartDurable):
-        if event.slot not in state.missing:
+    return _progress(state, event, policy)
+
+
+def _progress(
+    state: CoordinatorState, event: PartDurable | CompleteRecorded, policy: Barrier
+) -> _Step:
+    if isinstance(event, CompleteRecorded):
+        if not state.recording:
             return state, ()
-        state = replace(state, missing=state.missing - {event.slot})
-        return state, (RecordComplete(number=event.number),) * state.recording
-    if not state.recording:
+        done = replace(state, complete=event.number, number=None)
+        return done, (DropOlder(number=event.number), *_release(policy))
+    if event.slot not in state.missing:
         return state, ()
-    state = replace(state, complete=event.number, number=None)
-    return state, (DropOlder(number=event.number), *_release(policy))
+    state = replace(state, missing=state.missing - {event.slot})
+    return state, (RecordComplete(number=event.number),) * state.recording
 
 
 def _epoch(
@@ -189,6 +195,4 @@ def resumed(complete: int | None) -> CoordinatorState:
         >>> resumed(4).next_number
         5
     """
-    return CoordinatorState(
-        next_number=0 if complete is None else complete + 1, complete=complete
-    )
+    return CoordinatorState(next_number=0 if complete is None else complete + 1, complete=complete)
