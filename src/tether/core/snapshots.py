@@ -3,7 +3,9 @@
 The coordinator begins one snapshot at a time. One counts only when the part of every slot is
 durable and a record of that is durable too; only then is the one before dropped. So at any moment
 there is exactly one to go back to. A snapshot whose part fails, whose slot is lost or that takes
-too long is given up: it holds nothing up, is never restored, and its number is never used again.
+too long is given up: it holds nothing up, is never restored, and its number means nothing any more.
+(If its record became durable all the same, a driver that starts anew may use it: all slots start
+from it then, and its parts are dropped only when a later one is complete.)
 """
 
 from __future__ import annotations
@@ -66,7 +68,10 @@ class CompleteRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="complete-
 
 
 class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
-    """Slots lost their state: what is not complete will never be."""
+    """Slots lost their state: what is not complete will never be.
+
+    If the record of completeness is being written, finish that first where it can be: a snapshot
+    that is complete need not be taken again."""
 
 
 CoordinatorEvent = EpochBegins | PartDurable | PartFailed | CompleteRecorded | SlotsLost
@@ -132,8 +137,9 @@ def coordinate(
     if isinstance(event, EpochBegins):
         return _epoch(state, event, policy, slots)
     if isinstance(event, SlotsLost):
-        # One whose parts are all durable stays: its record may be durable already.
-        return (state, ()) if state.recording else _give_up(state, policy)
+        # Also one that is just being recorded. Slots now go back to the one before; were it to
+        # count later in this run, a slot behind it could miss what lies between.
+        return _give_up(state, policy)
     if event.number != state.number:
         return state, ()  # of a snapshot that was given up: too late
     if isinstance(event, PartFailed):
