@@ -29,6 +29,12 @@ class Run(Protocol):
 def drive(run: Run, seed: int, most_crashes: int, ticks: str | None = None) -> None:
     """Run to the end: deliveries in any order, crashes at any step, also amid recoveries."""
     random = Random(seed)
+    pace: dict[object, bool] = {}  # some channels, and some kinds of steps, are slow in this run
+
+    def slow(option: tuple[str, Any]) -> bool:
+        name = option[0] if isinstance(option[1], int) else option
+        return pace.setdefault(name, random.random() < 1 / 4) and random.random() < 9 / 10
+
     for _ in range(MOST_STEPS):
         if run.finished():
             if run.crashes >= most_crashes or random.random() < 1 / 2:
@@ -46,5 +52,5 @@ def drive(run: Run, seed: int, most_crashes: int, ticks: str | None = None) -> N
         else:
             able = run.progress()
             assert able, "nothing can go on, but not all is done: the stream is blocked"
-            run.do(*random.choice(able))
+            run.do(*random.choice([option for option in able if not slow(option)] or able))
     raise AssertionError("the run does not end")

@@ -16,11 +16,19 @@ class Case(NamedTuple):
 
     name: str
     graph: Graph
-    halves: frozenset[str] = frozenset()
+    halves: frozenset[str]
+    ways: dict[SlotId, list[list[Channel]]]
+    """Of each slot the channels to each operator that it sends to."""
 
 
 def _case(name: str, nodes: tuple[Node, ...], edges: tuple[Edge, ...], *halves: str) -> Case:
-    return Case(name, Graph(nodes, edges), frozenset(halves))
+    graph = Graph(nodes, edges)
+    ways: dict[SlotId, list[list[Channel]]] = {slot: [] for slot in graph.slots}
+    for slot in graph.slots:
+        for target in dict.fromkeys(way.receiver.operator for way in graph.outputs(slot)):
+            outputs = graph.outputs(slot)
+            ways[slot].append([way for way in outputs if way.receiver.operator == target])
+    return Case(name, graph, frozenset(halves), ways)
 
 
 # A slot that merges channels as they come does not repeat what it sends.
@@ -68,14 +76,11 @@ def sent(case: Case, slot: SlotId, item: Item) -> list[tuple[Channel, Item]]:
     """What a slot sends on for an item: to each next operator the item, or a half of it back."""
     key, value = item
     found = []
-    for way in case.graph.outputs(slot):
-        item_on = (key + 1, value // 2) if way.feedback else (key, value)
-        if way.feedback and (slot.operator not in case.halves or value < 2):
-            continue
-        next_one = way.receiver.operator
-        others = [one for one in case.graph.outputs(slot) if one.receiver.operator == next_one]
-        if way == others[item_on[0] % len(others)]:
-            found.append((way, item_on))
+    for ways in case.ways[slot]:
+        back = ways[0].feedback
+        if not back or (slot.operator in case.halves and value > 1):
+            made = (key + 1, value // 2) if back else item
+            found.append((ways[made[0] % len(ways)], made))
     return found
 
 

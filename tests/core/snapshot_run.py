@@ -78,8 +78,9 @@ class SnapshotRun:
         self.case, self.streams, self.policy, self.rules = case, streams, policy, rules
         self.partial = partial
         self.graph = case.graph
-        self.inputs = {slot: frozenset(self.graph.inputs(slot)) for slot in self.graph.slots}
-        self.live: dict[SlotId, Live | None] = {slot: Live() for slot in self.graph.slots}
+        self.slots = case.graph.slots
+        self.inputs = {slot: frozenset(self.graph.inputs(slot)) for slot in self.slots}
+        self.live: dict[SlotId, Live | None] = {slot: Live() for slot in self.slots}
         self.ways: dict[Channel, deque[Entry]] = {
             way: deque() for way in self.graph.channels() if not way.from_source
         }
@@ -110,7 +111,7 @@ class SnapshotRun:
     def faults(self) -> list[tuple[str, Any]]:
         """All that can go wrong now."""
         found = [("unwritten", n) for n in range(len(self.writes))]
-        for slot in self.graph.slots:
+        for slot in self.slots:
             found += [("crash", slot), ("late", slot)][: 1 + self.coordinator.recording]
         if self.coordinator.number is not None:
             found.append(("failed", self.coordinator.number))
@@ -129,7 +130,7 @@ class SnapshotRun:
         )
 
     def answer(self) -> Answer:
-        return {slot: Counter(self._alive(slot).counts) for slot in self.graph.slots}
+        return {slot: Counter(self._alive(slot).counts) for slot in self.slots}
 
     def do(self, action: str, about: Any) -> None:
         getattr(self, f"_do_{action}")(about)
@@ -189,7 +190,7 @@ class SnapshotRun:
             if isinstance(step, al.CopyState):
                 self._copy(live, step.number)
             elif isinstance(step, al.ForwardBarrier):
-                for way in self.graph.outputs(slot):
+                for way in (way for ways in self.case.ways[slot] for way in ways):
                     if self.rules.overtake:
                         self.ways[way].appendleft(step.number)
                     else:
@@ -233,7 +234,7 @@ class SnapshotRun:
     # ---- the coordinator ------------------------------------------------------------------------
 
     def _coordinate(self, event: sn.CoordinatorEvent) -> None:
-        slots = frozenset(self.graph.slots)
+        slots = frozenset(self.slots)
         self.coordinator, asked = self.rules.coordinate(self.coordinator, event, self.policy, slots)
         for step in asked:
             if isinstance(step, sn.BeginSnapshot):
@@ -241,7 +242,7 @@ class SnapshotRun:
                 self.held = step.hold_sources
             elif isinstance(step, sn.GiveUpSnapshot):
                 self.barriers = {}
-                for slot in self.graph.slots:
+                for slot in self.slots:
                     if self.live[slot] is not None:
                         self._align(slot, al.SnapshotGivenUp(number=step.number))
             elif isinstance(step, sn.ReleaseSources):
@@ -272,7 +273,7 @@ class SnapshotRun:
         self._coordinate(sn.CompleteRecorded(number=self.complete))
 
     def _drop_older(self, number: int) -> None:
-        needed = {key for slot in self.graph.slots for key in self._chain(slot, number)}
+        needed = {key for slot in self.slots for key in self._chain(slot, number)}
         self.parts = {key: p for key, p in self.parts.items() if key in needed or key[1] > number}
 
     def _chain(self, slot: SlotId, number: int | None) -> list[tuple[SlotId, int]]:
@@ -302,10 +303,10 @@ class SnapshotRun:
     def _do_restart(self, _: None) -> None:
         """The driver is gone and with it all that is not durable; parts may still be written."""
         self.crashes += 1
-        self.live = dict.fromkeys(self.graph.slots)
+        self.live = dict.fromkeys(self.slots)
         self.coordinator = sn.resumed(self.complete)
         self.writes, self.barriers, self.held = [], {}, False
-        self._go_back(list(self.graph.slots))
+        self._go_back(list(self.slots))
 
     def _go_back(self, lost: list[SlotId]) -> None:
         plan = self.rules.plan(
@@ -338,7 +339,7 @@ class SnapshotRun:
                 self._put_back(restored)
 
     def _restored_slots(self) -> list[SlotId]:
-        return [slot for slot in self.graph.slots if self._alive(slot).policy.failures]
+        return [slot for slot in self.slots if self._alive(slot).policy.failures]
 
     def _put_back(self, slot: SlotId) -> None:
         """Feedback items that the snapshot holds are in transit again, before all that follows."""
