@@ -8,18 +8,21 @@ can break one of them on purpose.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tether.core import alignment as al
 from tether.core import snapshots as sn
-from tether.core.barrier import Barrier
-from tether.core.graph import Channel, SlotId
 from tether.core.policy import BarrierAligned, Placement, Recovered, SlotPolicyState, TakePart
 from tether.core.rewind import plan_rewind
 
 from .small_graphs import Answer, Case, Item, add, sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tether.core.barrier import Barrier
+    from tether.core.graph import Channel, SlotId
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Live:
     seen: dict[Channel, int] = field(default_factory=dict)
     made: dict[Channel, int] = field(default_factory=dict)
     changed: set[Item] = field(default_factory=set)
-    policy: SlotPolicyState = SlotPolicyState()
-    alignment: al.SlotAlignment = al.SlotAlignment()
+    policy: SlotPolicyState = field(default_factory=SlotPolicyState)
+    alignment: al.SlotAlignment = field(default_factory=al.SlotAlignment)
     copy: Part | None = None
     log: list[tuple[Channel, int, Item]] = field(default_factory=list)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tether.core import upstream_items as up
-from tether.core.graph import Channel, SlotId
 from tether.core.item_sender import ItemsAcked, ItemsOffered, ReleaseItems, SendItems
 from tether.core.items import Acknowledge, StateSaved, TakeItems
-from tether.core.upstream_backup import UpstreamBackup
 
 from .small_graphs import Answer, Case, Item, add, sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tether.core.graph import Channel, SlotId
+    from tether.core.upstream_backup import UpstreamBackup
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Live:
     """A slot's resident state."""
 
     counts: Counter[Item] = field(default_factory=Counter)
-    inbox: up.Inbox = up.Inbox()
+    inbox: up.Inbox = field(default_factory=up.Inbox)
     boxes: dict[str, up.Outbox] = field(default_factory=dict)
     items: int = 0
     saved: int = 0

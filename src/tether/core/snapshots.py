@@ -71,7 +71,8 @@ class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
     """Slots lost their state: what is not complete will never be.
 
     If the record of completeness is being written, finish that first where it can be: a snapshot
-    that is complete need not be taken again."""
+    that is complete need not be taken again.
+    """
 
 
 CoordinatorEvent = EpochBegins | PartDurable | PartFailed | CompleteRecorded | SlotsLost
