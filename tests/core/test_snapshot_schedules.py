@@ -62,7 +62,7 @@ def check(
     partial=st.booleans(),
 )
 def test_the_answer_is_the_clean_one(
-    case: Case, policy: Barrier, seed: int, items: list[int], crashes: int, partial: bool
+    *, case: Case, policy: Barrier, seed: int, items: list[int], crashes: int, partial: bool
 ) -> None:
     check(case, policy, seed, items=items, crashes=crashes, partial=partial)
 
