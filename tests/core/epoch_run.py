@@ -69,6 +69,7 @@ class EpochRun:
         case: Case,
         epochs: list[list[tuple[Channel, Item]]],
         policy: Policy,
+        *,
         seed: int,
         crashes: int,
         plan: Callable[..., Any] = plan_rewind,

@@ -33,7 +33,7 @@ def check(case: Case, policy: Policy, seed: int, items: list[int], **settings: A
     flat = [(way, item) for way, found in streams.items() for item in found]
     # Six epochs of items, then empty ones until all feedback has died away.
     epochs = [flat[n::6] for n in range(6)] + [[] for _ in range(6)]
-    run = EpochRun(case, epochs, policy, seed, **{"crashes": 4, **settings})
+    run = EpochRun(case, epochs, policy, seed=seed, **{"crashes": 4, **settings})
     assert run.run() == clean_answer(case, streams)
     return run
 

@@ -246,7 +246,7 @@ def mark_feedback(nodes: Iterable[str], edges: Iterable[tuple[str, str]]) -> tup
                 continue
             path.append(name)
             todo.append((name, True))
-            for pair in pairs:
+            for pair in reversed(pairs):  # so that the first is followed first
                 if pair[0] == name and pair[1] in path:
                     back.add(pair)
                 elif pair[0] == name and pair[1] not in done:
