@@ -104,7 +104,9 @@ class SnapshotRun:
         """All that can happen next without a fault."""
         if self.to_restore:
             return [("restore", None)]
-        found = [("deliver", way) for way, queue in self.ways.items() if self._free(way, queue)]
+        found: list[tuple[str, Any]] = [
+            ("deliver", way) for way, queue in self.ways.items() if self._free(way, queue)
+        ]
         found += [("barrier", way) for way in self.barriers if self._unblocked(way)]
         if not self.held:
             found += [("read", way) for way in self.streams if self._readable(way)]
@@ -113,7 +115,7 @@ class SnapshotRun:
 
     def faults(self) -> list[tuple[str, Any]]:
         """All that can go wrong now."""
-        found = [("unwritten", n) for n in range(len(self.writes))]
+        found: list[tuple[str, Any]] = [("unwritten", n) for n in range(len(self.writes))]
         for slot in self.slots:
             found += [("crash", slot), ("late", slot)][: 1 + self.coordinator.recording]
         if self.coordinator.number is not None:
@@ -333,7 +335,7 @@ class SnapshotRun:
             part = self.parts[key]
             live.counts.update({k: v - live.counts[k] for k, v in part.changed.items()})
             live.seen, live.made = dict(part.seen), dict(part.made)
-        live.policy, _ = self.policy.step(live.policy, Recovered(epoch=self.epoch), Placement())
+        live.policy = self.policy.step(live.policy, Recovered(epoch=self.epoch), Placement())[0]
         self.live[slot] = live
         self.restored += 1
         self.restored_from_snapshot += self.coordinator.complete is not None
