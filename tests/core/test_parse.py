@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tether.core.approximate import Approximate
+from tether.core.barrier import Barrier
 from tether.core.errors import BadValueError, TetherError
 from tether.core.mini_batch import MiniBatch
 from tether.core.no_tolerance import NoTolerance
 from tether.core.parse import parse_policy
+from tether.core.upstream_backup import UpstreamBackup
 from tether.core.windows import Decaying, Hopping, Sliding
 
 if TYPE_CHECKING:
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
         ("none", NoTolerance()),
         ("no-tolerance", NoTolerance()),
         (" mini-batch ", MiniBatch()),
+        ("upstream-backup", UpstreamBackup()),
+        ("upstream-backup:state_every=0.5,of_items=1e6", UpstreamBackup(0.5, of_items=10**6)),
+        ("barrier", Barrier()),
+        ("barrier:interval=20epochs", Barrier(20)),
+        ("barrier:interval=20", Barrier(20)),
+        (
+            "barrier:interval=1.5s,mode=sync,patience=3",
+            Barrier(1.5, by="seconds", mode="sync", patience=3),
+        ),
         ("approximate:max_state_error=1000", Approximate(1000)),
         ("approximate:max_state_error=inf", Approximate(math.inf)),
         (
@@ -76,6 +87,15 @@ def test_good_text(text: str, policy: Policy) -> None:
         ("approximate:max_state_error=1,window=hopping:1.5epochs", "length=1.5"),
         ("approximate:max_state_error=1,window=hopping:..s", "not a number"),
         ("mini-batch:max_state_error=3", "does not take"),
+        ("barrier:max_state_error=3", "no setting 'max_state_error'"),
+        ("barrier:interval=soon", "no interval"),
+        ("barrier:interval=0", "interval"),
+        ("barrier:interval=1.5", "interval"),
+        ("barrier:mode=lazy", "mode='lazy'"),
+        ("barrier:patience=0.5", "less than an interval"),
+        ("upstream-backup:state_every=2", "more than all"),
+        ("upstream-backup:state_every=0", "is 0"),
+        ("upstream-backup:of_items=0.5", "of_items"),
         ("none:x=3", "does not take"),
     ],
 )

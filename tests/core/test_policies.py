@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tether.core.approximate import Approximate
+from tether.core.barrier import Barrier
 from tether.core.budget import Budget
 from tether.core.errors import BadValueError
 from tether.core.mini_batch import MiniBatch
 from tether.core.no_tolerance import NoTolerance
 from tether.core.policy import (
+    BackupCounts,
     BackUpState,
+    BarrierAligned,
     EpochApplied,
     Event,
     Flushed,
@@ -25,15 +28,21 @@ from tether.core.policy import (
     Policy,
     RecordFailures,
     Recovered,
+    RowsReady,
     SlotPolicyState,
     WindowEnd,
 )
+from tether.core.upstream_backup import UpstreamBackup
 from tether.core.windows import Decaying, Hopping, Sliding
 
 PLACE = Placement(copies=2)
 ALL: list[Policy] = [
     NoTolerance(),
     MiniBatch(),
+    UpstreamBackup(),
+    UpstreamBackup(0.5, of_items=100, most_items=10),
+    Barrier(5),
+    Barrier(2.5, by="seconds", mode="sync", patience=math.inf),
     Approximate(0),
     Approximate(1000),
     Approximate(1000, 10, 4, window=Hopping(10, "epochs"), early=0.8, backup_target=0.25),
@@ -57,6 +66,14 @@ events = st.one_of(
     ),
     st.builds(WindowEnd, epoch=st.integers(0, 1000), end=st.floats(0, 1000)),
     st.builds(Flushed, epoch=st.integers(0, 1000), divergence=st.floats(0, 2000)),
+    st.builds(RowsReady, epoch=st.integers(0, 1000), items=st.integers(0, 100)),
+    st.builds(BackupCounts, epoch=st.integers(0, 1000)),
+    st.builds(
+        BarrierAligned,
+        epoch=st.integers(0, 1000),
+        number=st.integers(0, 100),
+        complete=st.none() | st.integers(0, 100),
+    ),
 )
 
 

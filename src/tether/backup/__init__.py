@@ -9,13 +9,14 @@ from tether.backup.commitlog import CommitLog
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.framecodec import Compression
 from tether.backup.frames import Frame, FrameHeader, FrameKind, FrameRef
-from tether.backup.history import CommitHistory, SlotFacts
+from tether.backup.history import CommitHistory, CompleteSnapshot, SlotFacts
 from tether.backup.inspect import StoreReport, as_plain, describe_store
 from tether.backup.local import LocalStore
 from tether.backup.manifest import Manifest, check_manifest
 from tether.backup.names import slot_key
 from tether.backup.objects import ObjectStore
 from tether.backup.opening import StoreAddress, open_store
+from tether.backup.parts import RestoredPart, read_part, read_rows
 from tether.backup.protocol import BackupStore, HeldLock
 from tether.backup.recovery import RestoredChain, recorded_failures, recover_chain
 from tether.backup.sweeping import sweep
@@ -25,6 +26,7 @@ __all__ = [
     "CommitHistory",
     "CommitLog",
     "CommitRecord",
+    "CompleteSnapshot",
     "Compression",
     "Frame",
     "FrameHeader",
@@ -35,6 +37,7 @@ __all__ = [
     "Manifest",
     "ObjectStore",
     "RestoredChain",
+    "RestoredPart",
     "SlotCommit",
     "SlotFacts",
     "StoreAddress",
@@ -43,6 +46,8 @@ __all__ = [
     "check_manifest",
     "describe_store",
     "open_store",
+    "read_part",
+    "read_rows",
     "recorded_failures",
     "recover_chain",
     "slot_key",

@@ -52,6 +52,13 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
     amends: bool = False
     """Whether it adds to what its epoch committed before (a flush after the epoch), rather than
     taking the place of it (the epoch was run again)."""
+    complete: Count | None = None
+    """Number of the snapshot that this record declares complete: the part of every slot, as of the
+    end of ``epoch``, is durable and named here. It is written when the last part is, perhaps many
+    epochs later, and voids nothing."""
+    items: dict[SlotKey, FrameRef] = {}
+    """Frames of items. Where ``complete`` is set: the feedback items in flight to each slot in that
+    snapshot. Else: the rows of ``epoch`` that were logged for each slot before it got them."""
 
 
 class CommitSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):

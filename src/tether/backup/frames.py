@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 import msgspec
 import pyarrow as pa
 
-FrameKind = Literal["full", "partial", "recovered"]
+FrameKind = Literal["full", "partial", "recovered", "items"]
 """``full``: a whole image. ``partial``: the entries that carried the divergence. ``recovered``:
-the number of failures, made durable before a recovered slot goes on (it may hold no state)."""
+the number of failures, made durable before a recovered slot goes on (it may hold no state).
+``items``: no state but items for the slot, by channel: logged rows of an epoch, or the feedback
+items that were in flight in a snapshot."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Norm = Annotated[float, msgspec.Meta(ge=0)]

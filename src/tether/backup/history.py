@@ -32,6 +32,16 @@ class SlotFacts(NamedTuple):
     """The epoch as of whose end the committed frames hold the whole state, where they do."""
 
 
+class CompleteSnapshot(NamedTuple):
+    """A snapshot that can be gone back to."""
+
+    number: int
+    epoch: int
+    """Its parts hold the states as of the end of this epoch."""
+    items: dict[str, FrameRef]
+    """Feedback items in flight to each slot, by slot key."""
+
+
 class _Applied(NamedTuple):
     order: int
     record: CommitRecord
@@ -94,15 +104,27 @@ class CommitHistory:
 
     def apply(self, record: CommitRecord) -> None:
         """Add a record; void those of its epoch (unless it amends them) and later ones."""
-        valid = record.epoch if record.amends else record.epoch - 1
-        while self._live and self._live[-1].record.epoch > valid:
-            for commit in self._live.pop().record.slots.values():
-                if commit.frame is not None:
-                    self._void[commit.frame] = None
-        self._live.append(_Applied(self._next_order, record))
+        if record.complete is not None:
+            self._insert(record)
+        else:
+            valid = record.epoch if record.amends else record.epoch - 1
+            while self._live and self._live[-1].record.epoch > valid:
+                self._void.update(dict.fromkeys(_frames_of(self._live.pop().record)))
+            self._live.append(_Applied(self._next_order, record))
         self._next_order += 1
         for key, commit in record.slots.items():
             self._failures[key] = max(self._failures.get(key, 0), commit.failures)
+
+    def _insert(self, record: CommitRecord) -> None:
+        """A complete snapshot takes its place among the epochs, and voids nothing.
+
+        If its epoch was undone meanwhile, nobody may write such a record: the coordinator gives up
+        what is not complete when slots go back.
+        """
+        place = len(self._live)
+        while place and self._live[place - 1].record.epoch > record.epoch:
+            place -= 1
+        self._live.insert(place, _Applied(self._next_order, record))
 
     def mark_gap(self, note: str) -> None:
         """Remember that records are missing here.
@@ -155,16 +177,31 @@ class CommitHistory:
                 return SlotFacts(failures, commit.lineage, commit.policy_state, exact)
         return SlotFacts(failures, "", b"")
 
+    def complete_snapshot(self, before_epoch: int) -> CompleteSnapshot | None:
+        """The newest complete snapshot that a query which is to run ``before_epoch`` can use."""
+        for _, record in reversed(self._live):
+            if record.complete is not None and record.epoch < before_epoch:
+                return CompleteSnapshot(record.complete, record.epoch, record.items)
+        return None
+
+    def logged_rows(
+        self, operator: str, slot: int, after_epoch: int, before_epoch: int
+    ) -> list[tuple[int, FrameRef]]:
+        """Rows logged for a slot in the epochs between the two, oldest first."""
+        key = slot_key(operator, slot)
+        return [
+            (record.epoch, record.items[key])
+            for _, record in self._live
+            if after_epoch < record.epoch < before_epoch
+            and record.complete is None
+            and key in record.items
+        ]
+
     # --- forgetting --------------------------------------------------------------------------
 
     def live_frames(self) -> set[FrameRef]:
         """Every frame that a record which is not void names."""
-        return {
-            commit.frame
-            for applied in self._live
-            for commit in applied.record.slots.values()
-            if commit.frame is not None
-        }
+        return {frame for applied in self._live for frame in _frames_of(applied.record)}
 
     def void_frames(self) -> set[FrameRef]:
         """Frames that only void records name, as far as these have not been pruned."""
@@ -179,7 +216,7 @@ class CommitHistory:
         needed = self._needed(committed_epoch)
         frames = dict.fromkeys(self._void)
         for applied in self._live:
-            frames.update((c.frame, None) for c in applied.record.slots.values() if c.frame)
+            frames.update(dict.fromkeys(_frames_of(applied.record)))
         return [frame for frame in frames if frame not in needed]
 
     def prune(self, committed_epoch: int) -> None:
@@ -192,6 +229,7 @@ class CommitHistory:
         for applied in self._live:
             if applied.record.epoch <= committed_epoch:
                 newest.update(dict.fromkeys(applied.record.slots, applied.order))
+        newest_complete = self._newest_complete()
         kept = []
         for applied in self._live:
             record = applied.record
@@ -201,8 +239,15 @@ class CommitHistory:
                     for key, commit in record.slots.items()
                     if newest[key] == applied.order or commit.frame in needed
                 }
-                record = msgspec.structs.replace(record, slots=slots)
-            if record.slots or applied is self._live[-1]:
+                items = {key: frame for key, frame in record.items.items() if frame in needed}
+                old = record.complete is not None and record is not newest_complete
+                record = msgspec.structs.replace(
+                    record, slots=slots, items=items, complete=None if old else record.complete
+                )
+                if old:
+                    record = msgspec.structs.replace(record, amends=True)
+            keep = record.slots or record.items or record.complete is not None
+            if keep or applied is self._live[-1]:
                 kept.append(_Applied(applied.order, record))
         self._live = kept
         self._void.clear()
@@ -211,7 +256,11 @@ class CommitHistory:
         """All that can still matter, as one entry of a log; this history is pruned too."""
         self.prune(committed_epoch)
         gaps = [
-            (sum(applied.order < order for applied in self._live), note)
+            (
+                # A complete snapshot may stand before records that are older than it.
+                1 + max((n for n, a in enumerate(self._live) if a.order < order), default=-1),
+                note,
+            )
             for order, note in self._gaps
         ]
         records = [applied.record for applied in self._live]
@@ -263,4 +312,42 @@ class CommitHistory:
         for key, of_slot in frames.items():
             of_bases = bases.get(key, [])
             needed.update(of_slot[of_bases[-2] if len(of_bases) > 1 else 0 :])
-        return needed
+        return needed | self._needed_by_snapshot() | self._needed_rows(committed_epoch)
+
+    def _newest_complete(self) -> CommitRecord | None:
+        complete = (a.record for a in reversed(self._live) if a.record.complete is not None)
+        return next(complete, None)
+
+    def _needed_by_snapshot(self) -> set[FrameRef]:
+        """All that the newest complete snapshot is restored from, whatever has come since."""
+        record = self._newest_complete()
+        if record is None:
+            return set()
+        chains: dict[str, list[FrameRef]] = {}
+        for _, earlier in self._live:
+            for key, commit in earlier.slots.items():
+                if earlier.epoch <= record.epoch and commit.frame and commit.kind != "recovered":
+                    if commit.kind == "full":
+                        chains[key] = []
+                    chains.setdefault(key, []).append(commit.frame)
+        return {frame for chain in chains.values() for frame in chain} | set(record.items.values())
+
+    def _needed_rows(self, committed_epoch: int) -> set[FrameRef]:
+        """Logged rows that no committed backup of their slot holds."""
+        saved: dict[str, int] = {}
+        for _, record in self._live:
+            for key, commit in record.slots.items():
+                if commit.exact and commit.frame is not None and record.epoch <= committed_epoch:
+                    saved[key] = record.epoch
+        return {
+            frame
+            for _, record in self._live
+            if record.complete is None
+            for key, frame in record.items.items()
+            if record.epoch > saved.get(key, -1)
+        }
+
+
+def _frames_of(record: CommitRecord) -> list[FrameRef]:
+    states = [commit.frame for commit in record.slots.values() if commit.frame is not None]
+    return [*states, *record.items.values()]

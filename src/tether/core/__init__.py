@@ -4,8 +4,11 @@ Where to look:
 
 - ``budget``, ``thresholds``: what failures may cost, and each slot's strict share of it.
 - ``windows``: when a share that failures took comes back.
-- ``policy``: what a policy is; ``no_tolerance``, ``mini_batch``, ``approximate``: three of them;
-  ``parse``: their text form.
+- ``policy``: what a policy is; ``no_tolerance``, ``mini_batch``, ``upstream_backup``, ``barrier``,
+  ``approximate``: five of them; ``parse``: their text form.
+- ``graph``: operators, slots and channels of a query.
+- ``alignment``, ``snapshots``: a slot's and the coordinator's side of barrier snapshots;
+  ``upstream_items``: the item protocol of upstream backup; ``rewind``: who goes back after a loss.
 - ``bound``: how wrong the answer can be now.
 - ``items``, ``item_sender``: backup of items from sources that cannot replay.
 - ``accuracy``: from an accuracy that the user can state to a budget.

@@ -18,6 +18,7 @@ from tether.core.policy import (
     Placement,
     RecordFailures,
     Recovered,
+    Recovery,
     SlotPolicyState,
     WindowEnd,
 )
@@ -110,6 +111,11 @@ class Approximate:
         return math.isfinite(self.max_state_error)
 
     @property
+    def recovery(self) -> Recovery:
+        """From the backup; the bound covers the rest."""
+        return "within-bound"
+
+    @property
     def budget(self) -> Budget:
         """What all failures together may cost."""
         return Budget(
@@ -161,8 +167,9 @@ class Approximate:
             # Else the next loss would start from the failures of windows long past.
             changed = state.failures != before.failures
             return state, (RecordFailures(failures=state.failures, state=state),) * changed
-        assert isinstance(event, Flushed)
-        return state, (BackUpState(target=0.0, cause="flush"),) * self.keeps_backups
+        if isinstance(event, Flushed):
+            return state, (BackUpState(target=0.0, cause="flush"),) * self.keeps_backups
+        return state, ()
 
     def _backup(self, divergence: float, theta: float) -> tuple[Instruction, ...]:
         if math.isnan(divergence):

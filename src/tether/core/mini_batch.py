@@ -17,6 +17,7 @@ from tether.core.policy import (
     Placement,
     RecordFailures,
     Recovered,
+    Recovery,
     SlotPolicyState,
 )
 
@@ -48,6 +49,11 @@ class MiniBatch:
     def keeps_backups(self) -> bool:
         """True: state is backed up."""
         return True
+
+    @property
+    def recovery(self) -> Recovery:
+        """From the backup of the epoch before."""
+        return "last-epoch"
 
     @property
     def budget(self) -> Budget:

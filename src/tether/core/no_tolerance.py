@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tether.core.budget import Budget
-from tether.core.policy import Event, Instruction, Placement, Recovered, SlotPolicyState
+from tether.core.policy import (
+    Event,
+    Instruction,
+    Placement,
+    Recovered,
+    Recovery,
+    SlotPolicyState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +33,9 @@ class NoTolerance:
         >>> policy = NoTolerance()
         >>> policy.threshold(policy.initial(), Placement())
         inf
-        >>> policy.step(policy.initial(), Recovered(epoch=4), Placement())
-        (SlotPolicyState(failures=1, failed_at=(), items=0), ())
+        >>> after, asked = policy.step(policy.initial(), Recovered(epoch=4), Placement())
+        >>> after.failures, asked
+        (1, ())
     """
 
     @property
@@ -39,6 +47,11 @@ class NoTolerance:
     def keeps_backups(self) -> bool:
         """False: the runtime need not track what changed."""
         return False
+
+    @property
+    def recovery(self) -> Recovery:
+        """It is not made good."""
+        return "nothing"
 
     @property
     def budget(self) -> Budget:

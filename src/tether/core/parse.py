@@ -6,9 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tether.core.approximate import Approximate
+from tether.core.barrier import Barrier
 from tether.core.errors import BadValueError
 from tether.core.mini_batch import MiniBatch
 from tether.core.no_tolerance import NoTolerance
+from tether.core.upstream_backup import UpstreamBackup
 from tether.core.windows import Decaying, Hopping, Sliding, Unit, Window
 
 if TYPE_CHECKING:
@@ -28,20 +30,29 @@ _UNITS: dict[str, Unit] = {
 _WINDOW = re.compile(r"(?P<kind>[a-z]+):(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|items|epochs)")
 _NUMBERS = ("max_state_error", "max_lost_items", "max_unacked_items", "early", "backup_target")
 _SAMPLE = "approximate:max_state_error=1000,window=hopping:60s"
+_INTERVAL = re.compile(r"(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|epochs|)")
+_SETTINGS = {
+    "approximate": (*_NUMBERS, "window"),
+    "barrier": ("interval", "mode", "patience"),
+    "upstream-backup": ("state_every", "of_items", "most_items"),
+}
 
 
 def parse_policy(text: str) -> Policy:
     """Read a policy from ``name`` or ``name:setting=value,setting=value``.
 
-    Names: ``no-tolerance`` (or ``none``), ``mini-batch``, ``approximate``. The settings are those
-    of the policy's class. A window is ``hopping:60s``, ``sliding:5000items``,
-    ``decaying:20epochs`` or ``none``.
+    Names: ``no-tolerance`` (or ``none``), ``mini-batch``, ``upstream-backup``, ``barrier``,
+    ``approximate``. The settings are those of the policy's class. A window is ``hopping:60s``,
+    ``sliding:5000items``, ``decaying:20epochs`` or ``none``; a barrier's interval ``10epochs`` or
+    ``2s``.
 
     Example:
         >>> parse_policy("approximate:max_state_error=1e3,window=sliding:20epochs").budget
         Budget(max_state_error=1000.0, max_lost_items=0.0, max_unacked_items=0.0)
         >>> parse_policy("mini-batch")
         MiniBatch()
+        >>> parse_policy("barrier:interval=2s,mode=sync").describe()["interval"]
+        2.0
         >>> parse_policy("aproximate:max_state_error=1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         tether.core.errors.BadValueError: 'aproximate' is no policy. Why: ...
@@ -56,19 +67,25 @@ def parse_policy(text: str) -> Policy:
                 do=f"Write just {name}, or see {_SAMPLE}.",
             )
         return MiniBatch() if name == "mini-batch" else NoTolerance()
-    if name != "approximate":
+    if name not in _SETTINGS:
         raise BadValueError(
             f"{name!r} is no policy.",
-            why="The policies are approximate, mini-batch and no-tolerance.",
+            why="The policies are approximate, mini-batch, upstream-backup, barrier and "
+            "no-tolerance.",
             do=f"Write for example {_SAMPLE}.",
         )
-    if "max_state_error" not in settings:
+    if name == "approximate" and "max_state_error" not in settings:
         raise BadValueError(
             "approximate needs max_state_error.",
             why="Without it there is no bound to keep; no default would fit every state.",
             do=f"Write for example {_SAMPLE}.",
         )
-    return Approximate(**{key: _value(key, value) for key, value in settings.items()})
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        values |= _value(name, key, value)
+    if name == "barrier":
+        return Barrier(**values)
+    return UpstreamBackup(**values) if name == "upstream-backup" else Approximate(**values)
 
 
 def _settings(text: str) -> dict[str, str]:
@@ -89,16 +106,31 @@ def _settings(text: str) -> dict[str, str]:
     return found
 
 
-def _value(key: str, text: str) -> Any:
-    if key == "window":
-        return _window(text)
-    if key not in _NUMBERS:
+def _value(policy: str, key: str, text: str) -> dict[str, Any]:
+    known = _SETTINGS[policy]
+    if key not in known:
         raise BadValueError(
-            f"approximate has no setting {key!r}.",
-            why=f"Its settings are {', '.join(_NUMBERS)} and window.",
+            f"{policy} has no setting {key!r}.",
+            why=f"Its settings are {', '.join(known[:-1])} and {known[-1]}.",
             do=f"Write for example {_SAMPLE}.",
         )
-    return _number(key, text)
+    if key == "window":
+        return {key: _window(text)}
+    if key == "interval":
+        return _interval(text)
+    return {key: text if key == "mode" else _number(key, text)}
+
+
+def _interval(text: str) -> dict[str, Any]:
+    match = _INTERVAL.fullmatch(text)
+    if match is None:
+        raise BadValueError(
+            f"{text!r} is no interval.",
+            why="An interval is a length and a unit.",
+            do="Write for example 10epochs or 2s.",
+        )
+    by = "seconds" if match["unit"].startswith("s") else "epochs"
+    return {"interval": _number("interval", match["length"]), "by": by}
 
 
 def _number(key: str, text: str) -> float:

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
     from tether.core.budget import Budget
 
-Cause = Literal["theta", "every-epoch", "compaction", "flush", "handover"]
+Cause = Literal["theta", "every-epoch", "every-items", "compaction", "flush", "handover"]
 """Why a backup was written; shown in stories and by ``tether inspect``."""
+
+Recovery = Literal["nothing", "within-bound", "last-epoch", "replay", "rewind"]
+"""How a loss is made good. ``nothing``: it is not. ``within-bound``: the slot goes on from its
+backup, and the bound covers the rest. The others are exact: ``last-epoch``: from a backup of the
+epoch before; ``replay``: from its backup and the logged rows since; ``rewind``: slots go back to a
+snapshot and the source is read again from there. See :mod:`tether.core.rewind`."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +75,12 @@ class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
     """Where in the stream those losses were, elder first, in the window's unit: the newest thing
     that may be wrong. Kept only for a window; one whose place is not yet known has no entry."""
     items: int = 0
-    """Rows taken in so far. Kept only for a window that is counted in items."""
+    """Rows taken in so far. Kept only for a window that is counted in items, and for a policy that
+    backs up every so many items."""
+    items_saved: int = 0
+    """Rows taken in as of the newest backup of the state. Kept only for such a policy."""
+    part: int | None = None
+    """Newest snapshot that the slot has written a part of: what its next part can build on."""
 
 
 class EpochApplied(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-applied"):
@@ -110,7 +121,30 @@ class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
     divergence: float
 
 
-Event = EpochApplied | Recovered | WindowEnd | Flushed
+class RowsReady(msgspec.Struct, frozen=True, kw_only=True, tag="rows-ready"):
+    """A slot is about to be given its rows of an epoch; nobody has processed them yet."""
+
+    epoch: int
+    items: int
+
+
+class BackupCounts(msgspec.Struct, frozen=True, kw_only=True, tag="backup-counts"):
+    """A backup of all the state as of the end of this epoch is durable and committed."""
+
+    epoch: int
+
+
+class BarrierAligned(msgspec.Struct, frozen=True, kw_only=True, tag="barrier-aligned"):
+    """All barriers of a snapshot are in: the state holds what came before it, and no more."""
+
+    epoch: int
+    number: int
+    """The snapshot's."""
+    complete: int | None
+    """Newest complete snapshot, as the coordinator knows it."""
+
+
+Event = EpochApplied | Recovered | WindowEnd | Flushed | RowsReady | BackupCounts | BarrierAligned
 
 
 class BackUpState(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-state"):
@@ -132,7 +166,29 @@ class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-fail
     loss. If only the number is stored, windows give thresholds back later than they could."""
 
 
-Instruction = BackUpState | RecordFailures
+class LogRows(msgspec.Struct, frozen=True, kw_only=True, tag="log-rows"):
+    """Make the epoch's rows for this slot durable where they come from, before it gets them."""
+
+    epoch: int
+
+
+class TrimRows(msgspec.Struct, frozen=True, kw_only=True, tag="trim-rows"):
+    """Logged rows of epochs up to this one are fully processed: they may be deleted."""
+
+    upto: int
+
+
+class TakePart(msgspec.Struct, frozen=True, kw_only=True, tag="take-part"):
+    """Copy the state as it is now, and make the copy durable as the slot's part of a snapshot."""
+
+    number: int
+    onto: int | None
+    """The snapshot whose part this one builds on: only what changed since is written. None: all."""
+    wait: bool
+    """Whether the epoch may be committed only once it is durable."""
+
+
+Instruction = BackUpState | RecordFailures | LogRows | TrimRows | TakePart
 
 
 class Policy(Protocol):
@@ -146,6 +202,11 @@ class Policy(Protocol):
     @property
     def keeps_backups(self) -> bool:
         """Whether state is ever backed up; if not, the runtime skips all tracking."""
+        ...
+
+    @property
+    def recovery(self) -> Recovery:
+        """How a loss is made good."""
         ...
 
     @property

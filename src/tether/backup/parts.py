@@ -1,0 +1,79 @@
+"""Reading back what exact recovery needs: parts of a snapshot, feedback in flight, logged rows.
+
+Here damage is never passed over: an exact policy that cannot be exact must say so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tether.backup.names import slot_key
+from tether.backup.protocol import unreadable_frame
+from tether.backup.recovery import recover_chain
+from tether.core.errors import BackupUnreadableError
+
+if TYPE_CHECKING:
+    from tether.backup.frames import Frame, FrameRef
+    from tether.backup.history import CommitHistory, CompleteSnapshot
+    from tether.backup.protocol import BackupStore
+
+
+class RestoredPart(NamedTuple):
+    """A slot's part of a snapshot: frames to apply in order, and feedback to put back in transit."""
+
+    frames: list[Frame]
+    feedback: Frame | None
+
+
+def read_part(
+    store: BackupStore,
+    history: CommitHistory,
+    operator: str,
+    slot: int,
+    snapshot: CompleteSnapshot,
+) -> RestoredPart:
+    """Read a slot's part of a complete snapshot.
+
+    Raises:
+        BackupUnreadableError: any of it is damaged or missing.
+    """
+    chain = recover_chain(store, history, operator, slot, snapshot.epoch + 1)
+    if chain.unreadable:
+        reasons = "; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in chain.unreadable)
+        raise BackupUnreadableError(
+            f"Snapshot {snapshot.number} cannot be restored: slot {slot} of {operator!r}.",
+            why=reasons,
+            do="Restore the backup directory from a copy, or start anew with an empty backup "
+            "directory and Spark checkpoint.",
+        )
+    ref = snapshot.items.get(slot_key(operator, slot))
+    return RestoredPart(chain.frames, None if ref is None else _items(store, ref, operator, slot))
+
+
+def read_rows(
+    store: BackupStore,
+    history: CommitHistory,
+    operator: str,
+    slot: int,
+    *,
+    after_epoch: int,
+    before_epoch: int,
+) -> list[Frame]:
+    """Read the rows that were logged for a slot in the epochs between, oldest first.
+
+    Raises:
+        BackupUnreadableError: any of them is damaged or missing.
+    """
+    found = history.logged_rows(operator, slot, after_epoch, before_epoch)
+    return [_items(store, ref, operator, slot) for _, ref in found]
+
+
+def _items(store: BackupStore, ref: FrameRef, operator: str, slot: int) -> Frame:
+    frame = store.read(ref)
+    header = frame.header
+    if (header.operator, header.slot, header.kind) != (operator, slot, "items"):
+        is_one = f"a {header.kind} one of slot {header.slot} of {header.operator!r}"
+        raise unreadable_frame(
+            ref, f"It is not the frame of items that was committed but {is_one}."
+        )
+    return frame

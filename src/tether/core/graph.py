@@ -1,0 +1,265 @@
+"""What a query looks like from afar: operators, their slots, and who sends to whom.
+
+Snapshots and recovery need just this much: which channels lead into a slot, which of them close a
+cycle, and who must send again when a slot goes back. Channels are first in, first out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from tether.core.checks import count
+from tether.core.errors import BadValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Wiring = Literal["shuffle", "one-to-one"]
+"""Whether each slot sends to all slots of the next operator, or only to the one of its number."""
+
+_One = TypeVar("_One")
+
+SOURCE = ""
+"""Operator name of the senders of source channels: the stream itself."""
+
+
+class SlotId(NamedTuple):
+    """A slot of the graph."""
+
+    operator: str
+    slot: int
+
+
+class Channel(NamedTuple):
+    """A way for items from one slot to another; from the source if its operator is ``SOURCE``."""
+
+    sender: SlotId
+    receiver: SlotId
+    feedback: bool = False
+
+    @property
+    def from_source(self) -> bool:
+        """Whether it brings in the stream."""
+        return self.sender.operator == SOURCE
+
+
+class Node(msgspec.Struct, frozen=True):
+    """An operator of the graph.
+
+    Args:
+        name: Its name.
+        slots: Number of its slots.
+        repeats: Whether a slot that takes the same items in again, from the same state, sends the
+            same items under the same numbers, however its channels interleave. True where items
+            are numbered by epoch; False where a slot merges channels as they come.
+    """
+
+    name: str
+    slots: int = 1
+    repeats: bool = True
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """Operator ``source`` sends to operator ``target``; ``feedback`` if that closes a cycle."""
+
+    source: str
+    target: str
+    feedback: bool = False
+    wiring: Wiring = "shuffle"
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """A query's operators and edges, checked.
+
+    Operators without a regular (not feedback) input read the source. Without its feedback edges the
+    graph has no cycle; each feedback edge closes one.
+
+    Example:
+        >>> graph = Graph((Node("train", 2), Node("merge")), (
+        ...     Edge("train", "merge"), Edge("merge", "train", feedback=True)))
+        >>> [channel.sender.operator for channel in graph.inputs(SlotId("train", 0))]
+        ['', 'merge']
+        >>> sorted(slot.operator for slot in graph.upstream([SlotId("train", 1)]))
+        ['merge', 'train', 'train']
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        for node in self.nodes:
+            count("slots", node.slots, unit="slots")
+            if not node.name or names.count(node.name) > 1:
+                raise BadValueError(
+                    f"{node.name!r} cannot be an operator's name.",
+                    why="It is empty, or another operator has it.",
+                    do="Give every operator a name of its own.",
+                )
+        for edge in self.edges:
+            self._check_edge(edge)
+        self._check_order()
+
+    def _check_edge(self, edge: Edge) -> None:
+        unknown = {edge.source, edge.target} - {node.name for node in self.nodes}
+        if unknown:
+            raise BadValueError(
+                f"An edge names {sorted(unknown)}.",
+                why="No operator has that name.",
+                do="Connect operators of the graph.",
+            )
+        ends = [(other.source, other.target) for other in self.edges]
+        if ends.count((edge.source, edge.target)) > 1:
+            raise BadValueError(
+                f"{edge.source!r} sends to {edge.target!r} twice.",
+                why="Channels are told apart by their ends.",
+                do="Leave one of the two edges out.",
+            )
+        if edge.wiring == "one-to-one" and self._slots(edge.source) != self._slots(edge.target):
+            raise BadValueError(
+                f"{edge.source!r} cannot send to {edge.target!r} one to one.",
+                why="They do not have equally many slots.",
+                do="Give both the same number of slots, or shuffle.",
+            )
+
+    def _check_order(self) -> None:
+        order = self.in_order()
+        stuck = [node.name for node in self.nodes if node.name not in order]
+        if stuck:
+            raise BadValueError(
+                f"{stuck} lie on, or behind, a cycle without a feedback edge.",
+                why="A barrier would wait for itself there for ever.",
+                do="Mark the edge that leads back as feedback, for example by mark_feedback().",
+            )
+        for edge in self.edges:
+            if edge.feedback and edge.source not in self._reached(edge.target):
+                raise BadValueError(
+                    f"The edge from {edge.source!r} to {edge.target!r} is no feedback.",
+                    why="It closes no cycle, and its items would be logged for nothing.",
+                    do="Leave the mark out.",
+                )
+
+    def _slots(self, name: str) -> int:
+        return next(node.slots for node in self.nodes if node.name == name)
+
+    def _reached(self, name: str) -> set[str]:
+        edges = [edge for edge in self.edges if not edge.feedback]
+        return _closure([name], lambda one: [e.target for e in edges if e.source == one])
+
+    def in_order(self) -> list[str]:
+        """Operators so that each comes after all that send to it, feedback aside."""
+        order: list[str] = []
+        waiting = [node.name for node in self.nodes]
+        regular = [edge for edge in self.edges if not edge.feedback]
+        while waiting:
+            ready = [
+                name
+                for name in waiting
+                if all(edge.source in order for edge in regular if edge.target == name)
+            ]
+            if not ready:
+                return order
+            order += ready
+            waiting = [name for name in waiting if name not in ready]
+        return order
+
+    @property
+    def slots(self) -> tuple[SlotId, ...]:
+        """All slots of all operators."""
+        return tuple(SlotId(node.name, slot) for node in self.nodes for slot in range(node.slots))
+
+    @property
+    def cyclic(self) -> bool:
+        """Whether a snapshot must hold items in flight."""
+        return any(edge.feedback for edge in self.edges)
+
+    def channels(self) -> tuple[Channel, ...]:
+        """Every channel, those from the source first."""
+        fed = {edge.target for edge in self.edges if not edge.feedback}
+        found = [
+            Channel(SlotId(SOURCE, slot.slot), slot)
+            for slot in self.slots
+            if slot.operator not in fed
+        ]
+        for edge in self.edges:
+            for sender in range(self._slots(edge.source)):
+                for receiver in range(self._slots(edge.target)):
+                    if edge.wiring == "shuffle" or sender == receiver:
+                        ends = SlotId(edge.source, sender), SlotId(edge.target, receiver)
+                        found.append(Channel(*ends, edge.feedback))
+        return tuple(found)
+
+    def inputs(self, slot: SlotId) -> tuple[Channel, ...]:
+        """Channels into a slot."""
+        return tuple(channel for channel in self.channels() if channel.receiver == slot)
+
+    def outputs(self, slot: SlotId) -> tuple[Channel, ...]:
+        """Channels out of a slot."""
+        return tuple(channel for channel in self.channels() if channel.sender == slot)
+
+    def upstream(self, slots: Iterable[SlotId]) -> frozenset[SlotId]:
+        """These slots and all that send to them, directly or not, feedback included."""
+        ways = [channel for channel in self.channels() if not channel.from_source]
+        return frozenset(
+            _closure(slots, lambda one: [way.sender for way in ways if way.receiver == one])
+        )
+
+    def downstream(self, slots: Iterable[SlotId]) -> frozenset[SlotId]:
+        """These slots and all that they send to, directly or not, feedback included."""
+        ways = self.channels()
+        return frozenset(
+            _closure(slots, lambda one: [way.receiver for way in ways if way.sender == one])
+        )
+
+    def repeats(self, slot: SlotId) -> bool:
+        """See :attr:`Node.repeats`."""
+        return next(node.repeats for node in self.nodes if node.name == slot.operator)
+
+
+def mark_feedback(nodes: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[Edge, ...]:
+    """Find the edges that lead back, by depth-first search (ABS 2015 §4.3).
+
+    Args:
+        nodes: Names of the operators, those that read the source first.
+        edges: Pairs of names.
+
+    Example:
+        >>> [edge.feedback for edge in mark_feedback("ab", [("a", "b"), ("b", "a")])]
+        [False, True]
+    """
+    pairs = list(edges)
+    back: set[tuple[str, str]] = set()
+    done: set[str] = set()
+    for root in nodes:
+        path: list[str] = []
+        todo = [(root, False)]
+        while todo:
+            name, leaving = todo.pop()
+            if leaving:
+                path.pop()
+                done.add(name)
+                continue
+            if name in done or name in path:
+                continue
+            path.append(name)
+            todo.append((name, True))
+            for pair in reversed(pairs):  # so that the first is followed first
+                if pair[0] == name and pair[1] in path:
+                    back.add(pair)
+                elif pair[0] == name and pair[1] not in done:
+                    todo.append((pair[1], False))
+    return tuple(Edge(*pair, feedback=pair in back) for pair in pairs)
+
+
+def _closure(start: Iterable[_One], following: Callable[[_One], Iterable[_One]]) -> set[_One]:
+    found = set(start)
+    todo = deque(found)
+    while todo:
+        for one in following(todo.popleft()):
+            if one not in found:
+                found.add(one)
+                todo.append(one)
+    return found
