@@ -28,7 +28,7 @@ def test_the_threshold_named_is_the_one_in_force(theta, copies, errors, window):
     placement = Placement(copies=copies, errors_of_copies=errors)
     text = "\n".join(explain(policy, placement))
     in_force = policy.threshold(policy.initial(), placement)
-    named = re.search(r"θ = ([0-9,.e+-]+[0-9])", text)
+    named = re.search(r"θ = ([0-9][0-9,.e+-]*[0-9]|[0-9])", text)
     assert float(named[1].replace(",", "")) == pytest.approx(in_force, rel=1e-9)
     assert ("window" in text) == (window is not None)
 
