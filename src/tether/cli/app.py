@@ -14,6 +14,7 @@ from tether.cli.bench import bench
 from tether.cli.demo import demo
 from tether.cli.inspect import inspect
 from tether.cli.run import run
+from tether.cli.simulate import simulate
 from tether.core.errors import TetherError
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command()(demo)
 app.add_typer(run, name="run")
 app.command()(inspect)
 app.command()(bench)
+app.command()(simulate)
 
 
 @app.command()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Doing = Generator[float | None, None, None]
+"""What something does over time: gives the time at which it goes on, or None to be woken."""
 
 
 class Clock:

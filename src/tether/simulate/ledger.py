@@ -69,7 +69,9 @@ class Ledger:
         budget = self.scenario.policy.budget
         self.check(f"all state lost up to {where}", self._state, budget.max_state_error)
         self.check(f"all items lost up to {where}", self._items, budget.max_lost_items)
-        self.check(f"all unacknowledged lost up to {where}", self._unacked, budget.max_unacked_items)
+        self.check(
+            f"all unacknowledged lost up to {where}", self._unacked, budget.max_unacked_items
+        )
 
     def bound(self) -> Bound:
         """The bound as a query would report it from these losses; see ``tether.core.bound``."""
@@ -91,6 +93,7 @@ class Ledger:
         ]
         return bound(facts, budget=scenario.policy.budget)
 
-    def replay_count(self) -> tuple[float, int, int]:
+    @property
+    def lost(self) -> tuple[float, int, int]:
         """State, items and unacknowledged items that were lost in all."""
         return self._state, self._items, self._unacked

@@ -18,9 +18,8 @@ from tether.simulate.store import Record
 from tether.simulate.sums import add_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tether.core.thresholds import Thresholds
+    from tether.simulate.clock import Doing
     from tether.simulate.items import Run
     from tether.simulate.slot import Slot
     from tether.simulate.store import SlotLog
@@ -41,7 +40,7 @@ class Fallen(NamedTuple):
     unacked: int
 
 
-def recover(slot: Slot) -> Iterator[float | None]:
+def recover(slot: Slot) -> Doing:
     """Bring a lost slot back from what is durable."""
     world = slot.world
     clock, log, policy = world.clock, world.log(slot), world.scenario.policy
@@ -108,6 +107,6 @@ def _book(slot: Slot, fallen: Fallen, number: int, durable: list[Run]) -> None:
 
 
 def readable_failures(log: SlotLog) -> int:
-    """k as a recovery now would find it."""
+    """K as a recovery now would find it."""
     known = [r.policy_state for r in log.records if r.policy_state is not None and not r.torn]
     return known[-1].failures if known else 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tether.core.approximate import Approximate
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
 from tether.core.policy import Placement
 from tether.core.windows import Hopping
 
 if TYPE_CHECKING:
+    from tether.core.approximate import Approximate
     from tether.simulate.sums import Kind, Norm
 
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 class Timing:
     """How long things take, in virtual seconds (and bytes)."""
 
-    item: float = 2e-5
+    item: float = 1e-4
     """Processing of one item."""
-    interval: float = 0.01
+    interval: float = 0.05
     """Between two messages of a source."""
     channel: float = 5e-4
     """From a sender to its receiver, and back for an acknowledgement."""
-    store_latency: float = 2e-3
+    store_latency: float = 1e-3
     """Of any operation of the store, besides its transfer."""
     store_bandwidth: float = 2e8
     """Bytes a second of one server of the store."""
-    store_servers: int = 16
+    store_servers: int = 32
     detection: float = 0.05
     """Until a lost slot is known to be lost and started elsewhere."""
     outage: float = 0.1

@@ -37,9 +37,8 @@ from tether.simulate.store import Record
 from tether.simulate.sums import Sums, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tether.core.thresholds import Thresholds
+    from tether.simulate.clock import Doing
     from tether.simulate.items import Message
     from tether.simulate.store import Outcome
     from tether.simulate.world import World
@@ -164,13 +163,13 @@ class Slot:
             unacked=self.outbox.state.at_risk,
         )
 
-    def _rise(self) -> Iterator[float | None]:
+    def _rise(self) -> Doing:
         yield from recover(self)
         yield from self._live()
 
     # ---- living --------------------------------------------------------------------------------
 
-    def _live(self) -> Iterator[float | None]:
+    def _live(self) -> Doing:
         while True:
             if self.inbox:
                 yield from self._take(*self.inbox.popleft())
@@ -179,7 +178,7 @@ class Slot:
             else:
                 yield None
 
-    def write(self, record: Record) -> Iterator[float | None]:
+    def write(self, record: Record) -> Doing:
         """Make a record durable, and wait for that."""
         clock = self.world.clock
         began = clock.now
@@ -195,7 +194,7 @@ class Slot:
         if self.up:
             self.seconds["backup"] += until - began
 
-    def _take(self, sender: Outbox, message: Message) -> Iterator[float | None]:
+    def _take(self, sender: Outbox, message: Message) -> Doing:
         """Receive: number the items, back up what is pending if it is too much, acknowledge."""
         arrived: ItemsArrived | PunctuationArrived
         if message.window_end is None:
@@ -214,18 +213,16 @@ class Slot:
                 runs = tuple(cut(self.runs, one.first, one.last))
                 yield from self.write(Record(receiver=receiver, runs=runs, said=(one,)))
             elif isinstance(one, BackUpPunctuation):
-                yield from self.write(
-                    Record(receiver=receiver, runs=(self.runs[-1],), said=(one,))
-                )
+                yield from self.write(Record(receiver=receiver, runs=(self.runs[-1],), said=(one,)))
             elif isinstance(one, Acknowledge):
                 self.world.acknowledge(sender, message)
         self.receiver = receiver
 
     def most_pending(self) -> float:
-        """l now."""
+        """L now."""
         return self.limits.l
 
-    def _process(self) -> Iterator[float | None]:
+    def _process(self) -> Doing:
         """Process the next items as one epoch of the state."""
         upto = self._next_end()
         receiver, asked = receive(self.receiver, ReadyToProcess(upto=upto), self.limits.l)
@@ -263,7 +260,7 @@ class Slot:
             self.sums.apply(data[0] if len(data) == 1 else np.concatenate(data, axis=1))
         return answer
 
-    def _send(self, runs: list[Run]) -> Iterator[float | None]:
+    def _send(self, runs: list[Run]) -> Doing:
         """Send outputs; go on once they are accepted, that is, no longer ours to make again."""
         each, began = self.world.scenario.fan_out, self.world.clock.now
         ends = False
@@ -301,12 +298,12 @@ class Slot:
         backup = next((one for one in asked if isinstance(one, BackUpState)), None)
         return Step(epoch, runs, receiver, state, backup, control, answer)
 
-    def finish(self, step: Step) -> Iterator[float | None]:
+    def finish(self, step: Step) -> Doing:
         """Make durable what must be, then commit: never the other way round."""
         yield from self.save(step)
         self.commit(step)
 
-    def save(self, step: Step) -> Iterator[float | None]:
+    def save(self, step: Step) -> Doing:
         """Write the state's backup, or a record of drops and failures, if there is need."""
         record = self.to_save(step)
         if record is not None:
@@ -340,7 +337,8 @@ class Slot:
         """The epoch is over: its items are in the state, for good or until the slot is lost."""
         self.sums.state.commit(step.epoch)
         self.receiver = step.receiver
-        self.remember(step.policy_state)
+        if step.policy_state is not self.policy_state:
+            self.remember(step.policy_state)
         while self.runs and self.runs[0].last <= self.receiver.processed:
             self.runs.popleft()
         self.world.committed(self, step)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from tether.backup.framecodec import decode_frame
 from tether.core.errors import BackupUnreadableError
-from tether.core.items import BackUpItems, BackUpPunctuation, DropItems, ReceiverState
 from tether.simulate.items import ITEM_BYTES
 
 if TYPE_CHECKING:
     from tether.backup.frames import Frame
+    from tether.core.items import BackUpItems, BackUpPunctuation, DropItems, ReceiverState
     from tether.core.policy import SlotPolicyState
     from tether.simulate.items import Run
 

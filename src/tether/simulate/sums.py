@@ -12,7 +12,6 @@ from tether.backup.frames import FrameHeader
 from tether.simulate.items import AMOUNT, KEY
 from tether.state.header import Phase
 from tether.state.slot import SlotState
-from tether.state.table import Table
 from tether.state.vector import Vector
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from tether.simulate.items import Run
     from tether.state.primitive import Export
     from tether.state.segment import Array
+    from tether.state.table import Table
 
 Kind = Literal["vector", "table"]
 Norm = Literal["l1", "l2", "max"]
