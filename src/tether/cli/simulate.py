@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tether.simulate.report import Report
 
 # Budgets by default, a slot: θ, l and γ then start at half of them.
-STATE_ERROR_PER_SLOT, ITEMS_PER_SLOT = 250.0, 128.0
+STATE_ERROR_PER_SLOT, ITEMS_PER_SLOT = 600.0, 128.0
 
 
 def simulate(
@@ -26,7 +26,7 @@ def simulate(
     fan_out: Annotated[int, typer.Option("--fan-out", help="Outputs for an item.")] = 1,
     rounds: Annotated[int, typer.Option("--rounds", help="Messages of each source.")] = 6,
     max_state_error: Annotated[
-        float | None, typer.Option("--max-state-error", help="Θ; by default 250 a slot.")
+        float | None, typer.Option("--max-state-error", help="Θ; by default 600 a slot.")
     ] = None,
     max_lost_items: Annotated[
         float | None, typer.Option("--max-lost-items", help="L; by default 128 a slot.")

@@ -11,11 +11,13 @@ from tether.core.checks import count
 
 if TYPE_CHECKING:
     from tether.simulate.scenario import Scenario
-    from tether.simulate.store import Outcome
 
 FaultKind = Literal[
     "slot", "node", "rack", "outage", "torn-write", "during-backup", "during-recovery"
 ]
+
+Outcome = Literal["nothing", "torn", "whole"]
+"""What is left of a write whose writer dies: nothing, a part that cannot be read, or all of it."""
 
 SHARES: dict[FaultKind, float] = {
     "slot": 0.50,

@@ -56,6 +56,8 @@ class Scenario:
         batch: Items in a message, and most items that a slot processes at once.
         keys: Keys of a slot's state.
         alpha: α: most that one item changes the state by.
+        worst_items: Whether every item changes the state by just α, upwards; else random amounts
+            up to α, in both directions.
         kind: State primitive: "vector" or "table".
         norm: Its divergence: "l1", "l2" or "max".
         slots_per_node: Slots that a node's failure takes.
@@ -79,6 +81,7 @@ class Scenario:
     batch: int = 16
     keys: int = 32
     alpha: int = 5
+    worst_items: bool = False
     kind: Kind = "vector"
     norm: Norm = "l1"
     slots_per_node: int = 8

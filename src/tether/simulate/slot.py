@@ -39,8 +39,8 @@ from tether.simulate.sums import Sums, encode
 if TYPE_CHECKING:
     from tether.core.thresholds import Thresholds
     from tether.simulate.clock import Doing
+    from tether.simulate.faults import Outcome
     from tether.simulate.items import Message
-    from tether.simulate.store import Outcome
     from tether.simulate.world import World
 
 COMPACT_RATIO = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tether.backup.framecodec import decode_frame
 from tether.core.errors import BackupUnreadableError
@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from tether.backup.frames import Frame
     from tether.core.items import BackUpItems, BackUpPunctuation, DropItems, ReceiverState
     from tether.core.policy import SlotPolicyState
+    from tether.simulate.faults import Outcome
     from tether.simulate.items import Run
-
-Outcome = Literal["nothing", "torn", "whole"]
-"""What is left of a write whose writer dies: nothing, a part that cannot be read, or all of it."""
 
 RECORD_BYTES = 64
 """Bytes of a record's head, and of one that holds nothing else."""

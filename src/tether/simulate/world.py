@@ -17,10 +17,10 @@ from tether.simulate.store import BackupStore
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tether.simulate.faults import Fault
+    from tether.simulate.faults import Fault, Outcome
     from tether.simulate.items import Message
     from tether.simulate.scenario import Scenario
-    from tether.simulate.store import Outcome, SlotLog
+    from tether.simulate.store import SlotLog
     from tether.state.segment import Array
 
 
@@ -93,6 +93,8 @@ class World:
         shape = (copies, scenario.batch)
         keys = self._dice.integers(0, scenario.keys, shape)
         amounts = self._dice.integers(-scenario.alpha, scenario.alpha + 1, shape)
+        if scenario.worst_items:
+            amounts[:] = scenario.alpha
         items = np.stack([keys, amounts], axis=1)
         self._add_ideal(items)
         first = number * scenario.batch + 1
