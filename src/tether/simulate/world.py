@@ -144,13 +144,23 @@ class World:
 
     def deliver(self, sender: Outbox, message: Message) -> None:
         """Put a message on the line to the sender's receiver."""
-        self.clock.at(self.clock.now + self.scenario.timing.channel, self._arrive, sender, message)
+        slot = None if sender.receiver is None else self.slots[sender.receiver]
+        if slot is not None and not slot.up:
+            return  # there is nobody to send to; once there is, it is sent again
+        life = 0 if slot is None else slot.life
+        then = self.clock.now + self.scenario.timing.channel
+        self.clock.at(then, self._arrive, sender, message, life)
 
-    def _arrive(self, sender: Outbox, message: Message) -> None:
+    def _arrive(self, sender: Outbox, message: Message, life: int) -> None:
+        # What is on a line when either end dies is lost with it. A line keeps the order: a message
+        # from before a loss must not overtake those that are sent again after it, as the receiver
+        # would take these for known.
         if sender.broken:
-            return  # what is on the line when a sender dies is lost with it
+            return
         if sender.receiver is not None:
-            self.slots[sender.receiver].arrive(sender, message)
+            slot = self.slots[sender.receiver]
+            if slot.life == life:
+                slot.arrive(sender, message)
             return
         if message.window_end is None:
             self._sink(message)
