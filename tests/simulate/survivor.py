@@ -46,6 +46,8 @@ class Survivor:
         for one in asked:
             assert isinstance(one, BackUpState)
             exports = self.state.export(one.target)
+            if exports and all(export.full for export in exports.values()):
+                self.frames.clear()  # it replaces all before it
             self.frames.append({name: export.batches for name, export in exports.items()})
         self.state.commit(self.epoch)
         assert self.state.divergence(exact=True) <= self.theta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path  # noqa: TC003 - typer reads it from the signature
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +12,6 @@ from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError, TetherError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tether.simulate.report import Report
 
 # Budgets by default, a slot: θ, l and γ then start at half of them.
