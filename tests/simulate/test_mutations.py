@@ -10,7 +10,6 @@ from tether.core.approximate import Approximate
 from tether.core.thresholds import initial_thresholds
 from tether.simulate import Fault, Scenario
 from tether.simulate.slot import Slot
-from tether.simulate.store import Record
 
 from .promises import check
 from .test_theorems import adversarial, worst_moments
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tether.core.policy import Placement, SlotPolicyState
     from tether.core.thresholds import Thresholds
     from tether.simulate.slot import Step
+    from tether.simulate.store import Record
 
 
 class NeverHalving(Approximate):

@@ -146,7 +146,7 @@ def test_recovering_twice_is_recovering_once(
     seed=st.integers(0, 99),
 )
 def test_every_hopping_window_has_its_answer_within_the_bounds(
-    length: float, budget: tuple, operators: int, kind: str, schedule: list, seed: int
+    *, length: float, budget: tuple, operators: int, kind: str, schedule: list, seed: int
 ) -> None:
     scenario = Scenario(
         copies=2,
@@ -174,3 +174,12 @@ def test_a_hopping_window_gives_the_thresholds_back_at_its_end() -> None:
     assert world.slots[0].limits == fresh
     world.check_end()
     assert world.ledger.violations == []
+
+
+def test_what_is_under_way_at_a_loss_never_overtakes_what_is_sent_again() -> None:
+    # The slot is back just between a message that was sent to it and the arrival of that message.
+    exact = Approximate(0, 0, 0, window=Hopping(0.05))
+    scenario = Scenario(copies=2, policy=exact, rounds=12, batch=6, worst_items=True)
+    times = [0.248 + 0.0001 * n for n in range(12)]
+    for time in times:
+        check(scenario, [Fault(time=time, kind="slot")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
@@ -48,7 +50,7 @@ def test_decaying_errors_fade_and_never_pile_up_above_the_stated_sum(
     window = Decaying(length)
     survivor = Survivor(Approximate(total, window=window), SECONDS, "int64", "l1")
     ordered = sorted(failures)
-    gap = min((b - a for a, b in zip(ordered, ordered[1:], strict=False)), default=SECONDS)
+    gap = min((b - a for a, b in pairwise(ordered)), default=SECONDS)
     for second, off in play(survivor, amounts, failures):
         weights = np.array([window.remaining(at, second) for at in range(SECONDS)])
         left = (weights * off)[: second + 1].sum()
