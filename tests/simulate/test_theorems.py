@@ -59,7 +59,7 @@ def aimed(scenario: Scenario, schedule: list[tuple[Fault, int]]) -> list[Fault]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(scenario=scenarios, schedule=schedules)
 def test_any_history_stays_within_the_bounds(scenario: Scenario, schedule: list) -> None:
     world = check(scenario, aimed(scenario, schedule))
@@ -116,7 +116,7 @@ def test_dying_in_recovery_any_number_of_times_never_loses_count(outcome: str, t
     assert slot.policy_state.failures == 1 + times * (outcome == "whole")
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(scenario=scenarios, schedule=schedules, target=st.integers(0, 8))
 def test_recovering_twice_is_recovering_once(
     scenario: Scenario, schedule: list, target: int

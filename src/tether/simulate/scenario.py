@@ -66,6 +66,7 @@ class Scenario:
         timing: How long things take.
 
     Example:
+        >>> from tether.core.approximate import Approximate
         >>> Scenario(copies=4, operators=2, policy=Approximate(1000)).slots
         8
         >>> Scenario(copies=0, policy=Approximate(1))  # doctest: +ELLIPSIS
