@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tether.state.slot import SlotState
 
 
+_COUNTED = ("pane", "n", "left_out")
+
+
 class SliceCounts(Operator):
     """First stage: rows in, counts per item and pane out. Keeps nothing between slices.
 
@@ -60,7 +63,7 @@ class SliceCounts(Operator):
             )
         key_types(schema, self._item)
         fields = [StructField(name, schema[name].dataType) for name in self._item]
-        fields += [StructField(name, LongType()) for name in ("pane", "n", "left_out")]
+        fields += [StructField(name, LongType()) for name in _COUNTED]
         self.output = StructType(fields)
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
@@ -83,6 +86,9 @@ class WindowCounts(Operator):
     A row of an older pane that is still in the window counts there; one that is older than the
     window is left out, and counted in ``left_out``.
 
+    A slot slides its window as its own rows come. Where a slot may see none for a while, let
+    ``TopK`` tell it the time: ``feedback_to=`` this stage's stream.
+
     Divergence: rows, over all items. After failures all counts together are wrong by at most Θ.
 
     Args:
@@ -103,7 +109,7 @@ class WindowCounts(Operator):
         """Learn the items; insist on them as the key."""
         from pyspark.sql.types import LongType, StructField, StructType  # noqa: PLC0415
 
-        self._item = [name for name in schema.names if name not in ("pane", "n", "left_out")]
+        self._item = [name for name in schema.names if name not in _COUNTED]
         if sorted(key) != sorted(self._item):
             raise BadValueError(
                 f"The window's counts were given the key {key}.",
@@ -112,9 +118,7 @@ class WindowCounts(Operator):
             )
         self._keys = key_types(schema, self._item)
         fields = [StructField(name, schema[name].dataType) for name in self._item]
-        self.output = StructType(
-            [*fields, StructField("n", LongType()), StructField("left_out", LongType())]
-        )
+        self.output = StructType([*fields, *(StructField(n, LongType()) for n in _COUNTED)])
 
     def parameters(self) -> Mapping[str, object]:
         """What gives the counts their meaning."""
@@ -134,8 +138,7 @@ class WindowCounts(Operator):
         """Slide the window up to the newest pane, then add."""
         del out
         panes = batch["pane"].to_numpy()
-        for place in self._window.advance(int(panes.max())):
-            self._expire(self._names[place])
+        self._slide(int(panes.max()))
         timely = self._window.in_window(panes)
         late = int(batch["n"].to_numpy()[~timely].sum())
         self._left_out.add([0], late + (pc.sum(batch["left_out"]).as_py() or 0))
@@ -144,6 +147,15 @@ class WindowCounts(Operator):
             rows = batch.filter(pa.array(timely & (places == place)))
             added = {"total": rows["n"], self._names[place]: rows["n"]}
             self._counts.add(rows.select(self._item), **added)
+
+    def on_feedback(self, items: pa.RecordBatch, out: Output) -> None:
+        """Slide the window as far as that of any other slot."""
+        del out
+        self._slide(pc.max(items["pane"]).as_py())
+
+    def _slide(self, newest: int) -> None:
+        for place in self._window.advance(newest):
+            self._expire(self._names[place])
 
     def _expire(self, name: str) -> None:
         """Take a pane that has left the window out of the sums."""
@@ -160,12 +172,11 @@ class WindowCounts(Operator):
         rows = _largest(totals, self._k)
         found = self._counts.rows_to_batch(rows).select([*self._item, "total"])
         left_out = np.zeros(len(rows), np.int64)
-        if len(rows):
-            left_out[0] = self._left_out.values[0]
+        left_out[:1] = self._left_out.values[0]
+        pane = np.full(len(rows), self._window.newest)
+        columns = [*found.columns, pa.array(pane), pa.array(left_out)]
         out.emit(
-            pa.RecordBatch.from_arrays(
-                [*found.columns, pa.array(left_out)], names=[*self._item, "n", "left_out"]
-            )
+            pa.RecordBatch.from_arrays(columns, names=[*self._item, "n", "pane", "left_out"])
         )
 
 
@@ -183,6 +194,8 @@ class TopK(Operator):
         'top_k'
     """
 
+    feedback = "pane bigint"
+
     def __init__(self, k: int) -> None:
         self._k = check_k(k)
 
@@ -191,25 +204,32 @@ class TopK(Operator):
         del key
         from pyspark.sql.types import IntegerType, StructField, StructType  # noqa: PLC0415
 
-        self._item = [name for name in schema.names if name not in ("n", "left_out")]
+        self._item = [name for name in schema.names if name not in _COUNTED]
         self._keys = key_types(schema, self._item)
         fields = [schema[name] for name in (*self._item, "n")]
         self.output = StructType([*fields, StructField("rank", IntegerType())])
 
     def setup(self, state: SlotState) -> None:
         """The lists of this epoch; nothing outlives it."""
-        self._merged = state.table("merged", self._keys, {"n": "int64"}, weights={"n": 0.0})
+        columns = {"n": "int64", "pane": "int64"}
+        self._merged = state.table(
+            "merged", self._keys, columns, weights=dict.fromkeys(columns, 0.0)
+        )
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
         """Take lists in; an item is in one of them only."""
         del out
-        self._merged.put(batch.select(self._item), n=batch["n"])
+        self._merged.put(batch.select(self._item), n=batch["n"], pane=batch["pane"])
 
     def on_epoch_end(self, out: Output) -> None:
-        """Sort what may be among the first k."""
+        """Sort what may be among the first k; tell all slots the newest pane."""
+        if not len(self._merged):
+            return
+        out.feedback({"pane": [int(self._merged.values("pane").max())]})  # type: ignore[attr-defined]
         rows = _largest(self._merged.values("n"), self._k)
         order = [("n", "descending"), *((name, "ascending") for name in self._item)]
-        first = pa.table(self._merged.rows_to_batch(rows)).sort_by(order).slice(0, self._k)
+        found = pa.table(self._merged.rows_to_batch(rows)).drop_columns(["pane"])
+        first = found.sort_by(order).slice(0, self._k)
         rank = pa.array(np.arange(1, len(first) + 1, dtype=np.int32))
         out.emit(first.append_column("rank", rank))
         self._merged.clear()
