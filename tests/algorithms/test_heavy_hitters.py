@@ -42,11 +42,15 @@ def pipeline(
 def true_sums(epochs: list[pa.Table], value: str | None = "bytes") -> dict[tuple[int, int], int]:
     rows = pa.concat_tables(epochs)
     folded = rows.group_by(KEY).aggregate([(value, "sum") if value else ([], "count_all")])
-    return dict(zip(zip(*(folded[c].to_pylist() for c in KEY)), folded[-1].to_pylist()))
+    return dict(zip(_keys(folded), folded[-1].to_pylist(), strict=True))
+
+
+def _keys(rows: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(*(rows[name].to_pylist() for name in KEY), strict=True))
 
 
 def found(answer: pa.Table) -> dict[tuple[int, int], int]:
-    return dict(zip(zip(*(answer[c].to_pylist() for c in KEY)), answer["estimate"].to_pylist()))
+    return dict(zip(_keys(answer), answer["estimate"].to_pylist(), strict=True))
 
 
 def test_heavy_keys_are_found_with_estimates_at_or_above_their_sums() -> None:
@@ -130,9 +134,7 @@ def test_an_exact_policy_gives_the_answer_of_a_run_without_failures() -> None:
 
 def test_hopping_windows_answer_each_for_itself() -> None:
     epochs = list(packets(8, 600, flows=100, seed=5))
-    tested = pipeline(
-        30_000, Approximate(1_000.0, window=Hopping(4, "epochs")), emit="window"
-    )
+    tested = pipeline(30_000, Approximate(1_000.0, window=Hopping(4, "epochs")), emit="window")
     answers = tested.run_all(epochs)
     assert [len(answer) > 0 for answer in answers] == [number % 4 == 3 for number in range(8)]
     sums = true_sums(epochs[4:])

@@ -87,9 +87,7 @@ def test_jams_are_counted_per_segment() -> None:
         assert all(row["jams"] == counts[row["segment"]] for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "least"), [(MiniBatch(), 1.0), (Approximate(400.0), 0.9)]
-)
+@pytest.mark.parametrize(("tolerance", "least"), [(MiniBatch(), 1.0), (Approximate(400.0), 0.9)])
 def test_losses_cost_little_accuracy_and_with_an_exact_policy_none(
     tolerance: Any, least: float
 ) -> None:

@@ -33,7 +33,9 @@ def pipeline(
     )
 
 
-def by_hand(weights: list[float], rows: list[dict[str, Any]], rate: float, size: int) -> list[float]:
+def by_hand(
+    weights: list[float], rows: list[dict[str, Any]], rate: float, size: int
+) -> list[float]:
     """Mini-batch SGD one number at a time."""
     weights = list(weights)
     for step, start in enumerate(range(0, len(rows), size), start=1):
@@ -112,7 +114,8 @@ def test_the_global_model_is_the_mean_weighted_by_rows() -> None:
 
 def test_losses_leave_the_model_within_its_bound_and_it_goes_on_learning() -> None:
     tested = pipeline(tolerance=Approximate(2.0))
-    for rows in EXAMPLES:
+    answer = tested.run(EXAMPLES[0])
+    for rows in EXAMPLES[1:]:
         if tested.epoch in (6, 12, 18):
             before = model_of(DENSE, answer.to_pylist()[-1]).weights
             tested.lose_all()

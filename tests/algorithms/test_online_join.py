@@ -79,7 +79,7 @@ def test_at_rate_1_the_join_is_exact() -> None:
 def test_intervals_hold_the_truth_at_the_stated_rate() -> None:
     random = np.random.default_rng(3)
     keys, rows, rate, runs = 3_000, 20_000, 0.1, 400
-    left, right = ((keys * random.random((2, rows)) ** 2).astype(int))
+    left, right = (keys * random.random((2, rows)) ** 2).astype(int)
     value = random.integers(40, 1500, rows).astype(float)
     b = np.bincount(right, minlength=keys)
     count = float(b[left].sum())
@@ -87,12 +87,12 @@ def test_intervals_hold_the_truth_at_the_stated_rate() -> None:
     hits = np.zeros(3)
     estimates, variances = [], []
     for _ in range(runs):
-        l, r = random.random(rows) < rate, random.random(rows) < rate
+        one, other = random.random(rows) < rate, random.random(rows) < rate
         sums = moments(
-            np.bincount(left[l], minlength=keys),
-            np.bincount(right[r], minlength=keys),
-            np.bincount(left[l], weights=value[l], minlength=keys),
-            np.bincount(left[l], weights=value[l] ** 2, minlength=keys),
+            np.bincount(left[one], minlength=keys),
+            np.bincount(right[other], minlength=keys),
+            np.bincount(left[one], weights=value[one], minlength=keys),
+            np.bincount(left[one], weights=value[one] ** 2, minlength=keys),
             rate=rate,
         )
         variances.append(sums["var_count"])

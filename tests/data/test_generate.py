@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,9 @@ from tether.data import (
     requests,
     zipf_text,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GENERATORS: list[Callable[..., Any]] = [zipf_text, packets, requests, dense_examples, click_log]
 

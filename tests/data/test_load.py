@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import lzma
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +10,9 @@ import pytest
 from tether.core.errors import BadValueError
 from tether.data import DataFolder, in_epochs
 from tether.data.parse import read_csv
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TYPES = {"a": pa.int64(), "b": pa.float64(), "c": pa.string()}
 MIXED = b"a,b,c\n1,2.5,x\n2,oops,y\n3.5,1,z\n4,4,\n5,5\n6,6,6,6\n7,-1e3,w\n"
@@ -71,7 +73,9 @@ def test_epochs_of_a_chosen_rate_and_order() -> None:
     assert [part["time"].to_pylist() for part in in_epochs(rows, 3)] == [[3.0, 1.0, 2.0], [0.0]]
     timed = [part["time"].to_pylist() for part in in_epochs(rows, [1, 2], order="time")]
     assert timed == [[0.0], [1.0, 2.0], [3.0]]
-    shuffled = [x for part in in_epochs(rows, 2, order="shuffled") for x in part["time"].to_pylist()]
+    shuffled = [
+        x for part in in_epochs(rows, 2, order="shuffled") for x in part["time"].to_pylist()
+    ]
     assert sorted(shuffled) == [0.0, 1.0, 2.0, 3.0]
 
 

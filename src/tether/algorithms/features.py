@@ -88,7 +88,8 @@ class SparseExamples(Examples):
         sums = np.bincount(
             self._rows[ones] - start, weights=weights[self.flat[ones]], minlength=stop - start
         )
-        return sums + weights[-1]
+        total: Floats = sums + weights[-1]
+        return total
 
     def descend(self, weights: Floats, rows: slice, steps: Floats) -> None:
         """Only the weights at ones move."""

@@ -92,16 +92,18 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:
-    return pa.scalar(0, pa.int64()).cast(kind) if not pa.types.is_boolean(kind) else pa.scalar(False)
+    return (
+        pa.scalar(0, pa.int64()).cast(kind) if not pa.types.is_boolean(kind) else pa.scalar(False)
+    )
 
 
 def _words(values: pa.Array) -> Hashes:
     if pa.types.is_temporal(values.type):
         values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
     numbers = values.to_numpy(zero_copy_only=False)
-    if numbers.dtype == np.uint64:
-        return numbers
-    return numbers.astype(np.int64, copy=False).view(np.uint64)
+    wide = numbers if numbers.dtype == np.uint64 else numbers.astype(np.int64, copy=False)
+    words: Hashes = wide.view(np.uint64)
+    return words
 
 
 def _hash_bytes(values: pa.Array, seed: int) -> Hashes:

@@ -333,7 +333,8 @@ def _amounts(batch: pa.RecordBatch, value: str | None) -> NDArray[np.int64]:
             why="A sketch adds up amounts of 0 or more; others would break its promise.",
             do="Filter or fill them before this operator.",
         )
-    return amounts.astype(np.int64, copy=False)
+    whole: NDArray[np.int64] = amounts.astype(np.int64, copy=False)
+    return whole
 
 
 def _with(rows: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:

@@ -229,7 +229,11 @@ class JamReport(Operator):
         keys = batch.select(["segment"])
         self._jams.add(keys, n=1)
         counts = pa.array(self._jams.get(keys).columns["n"])
-        out.emit(pa.RecordBatch.from_arrays([*batch.columns, counts], names=[*batch.schema.names, "jams"]))
+        out.emit(
+            pa.RecordBatch.from_arrays(
+                [*batch.columns, counts], names=[*batch.schema.names, "jams"]
+            )
+        )
 
 
 def _check(schema: StructType, wanted: tuple[str, ...]) -> None:

@@ -101,7 +101,9 @@ class Estimates:
         self.sampled = sums["sampled_left"] + sums["sampled_right"]
         left, lost = self.sampled, sums["lost"]
         # The part of all pairs that are still there, if as many rows as possible were lost.
-        self._kept = (left / (left + lost)) ** 2 if lost and left + lost < math.inf else float(not lost)
+        self._kept = (
+            (left / (left + lost)) ** 2 if lost and left + lost < math.inf else float(not lost)
+        )
 
     def row(self) -> dict[str, list[Any]]:
         """As ``JoinEstimate`` emits it."""

@@ -162,4 +162,3 @@ def log_losses(margins: Floats, labels: Floats) -> Floats:
     """-ln of the probability given to the true label."""
     result: Floats = np.logaddexp(0.0, np.where(labels > 0.5, -margins, margins))
     return result
-

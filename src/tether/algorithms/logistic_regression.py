@@ -307,7 +307,8 @@ class Clock:
     def steps(self) -> int:
         """Mini-batches so far."""
         log = float(self._log.values[0])
-        return round(2.0**log) - 1
+        steps: int = round(2.0**log) - 1
+        return steps
 
     def at_least(self, steps: int) -> None:
         """Set the clock forward, never back."""

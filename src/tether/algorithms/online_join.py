@@ -42,9 +42,7 @@ def two_sides(left: DataFrame, right: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: PLC0415 - workers need it never
 
     marked = left.withColumn("is_left", F.lit(True))
-    return marked.unionByName(
-        right.withColumn("is_left", F.lit(False)), allowMissingColumns=True
-    )
+    return marked.unionByName(right.withColumn("is_left", F.lit(False)), allowMissingColumns=True)
 
 
 class JoinSample(Operator):
@@ -147,8 +145,8 @@ class JoinSample(Operator):
             out.emit(
                 pa.table(
                     nothing
-                    | dict.fromkeys(("bucket", "left", "right"), [0])
-                    | dict.fromkeys(("total", "squares"), [0.0])
+                    | {name: [0] for name in ("bucket", "left", "right")}
+                    | {name: [0.0] for name in ("total", "squares")}
                     | {"left_out": [left_out]}
                 )
             )

@@ -175,9 +175,7 @@ class WindowCounts(Operator):
         left_out[:1] = self._left_out.values[0]
         pane = np.full(len(rows), self._window.newest)
         columns = [*found.columns, pa.array(pane), pa.array(left_out)]
-        out.emit(
-            pa.RecordBatch.from_arrays(columns, names=[*self._item, "n", "pane", "left_out"])
-        )
+        out.emit(pa.RecordBatch.from_arrays(columns, names=[*self._item, "n", "pane", "left_out"]))
 
 
 class TopK(Operator):

@@ -9,7 +9,8 @@ from tether.data.generate import (
     requests,
     zipf_text,
 )
-from tether.data.load import DataFolder, Loaded, in_epochs
+from tether.data.load import DataFolder, in_epochs
+from tether.data.parse import Loaded
 
 __all__ = [
     "DataFolder",

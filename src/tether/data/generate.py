@@ -19,7 +19,30 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_SYLLABLES = np.array("ba de fi go hu ka le mi no pu ra se ti vo wu za che sho thi quu".split())
+_SYLLABLES = np.array(
+    [
+        "ba",
+        "de",
+        "fi",
+        "go",
+        "hu",
+        "ka",
+        "le",
+        "mi",
+        "no",
+        "pu",
+        "ra",
+        "se",
+        "ti",
+        "vo",
+        "wu",
+        "za",
+        "che",
+        "sho",
+        "thi",
+        "quu",
+    ]
+)
 
 
 def zipf_text(

@@ -20,16 +20,50 @@ if TYPE_CHECKING:
 
 Order = Literal["stream", "time", "shuffled"]
 
-_KDD_NAMES = (
-    "duration protocol_type service flag src_bytes dst_bytes land wrong_fragment urgent hot "
-    "num_failed_logins logged_in num_compromised root_shell su_attempted num_root "
-    "num_file_creations num_shells num_access_files num_outbound_cmds is_host_login "
-    "is_guest_login count srv_count serror_rate srv_serror_rate rerror_rate srv_rerror_rate "
-    "same_srv_rate diff_srv_rate srv_diff_host_rate dst_host_count dst_host_srv_count "
-    "dst_host_same_srv_rate dst_host_diff_srv_rate dst_host_same_src_port_rate "
-    "dst_host_srv_diff_host_rate dst_host_serror_rate dst_host_srv_serror_rate "
-    "dst_host_rerror_rate dst_host_srv_rerror_rate label"
-).split()
+_KDD_NAMES = [
+    "duration",
+    "protocol_type",
+    "service",
+    "flag",
+    "src_bytes",
+    "dst_bytes",
+    "land",
+    "wrong_fragment",
+    "urgent",
+    "hot",
+    "num_failed_logins",
+    "logged_in",
+    "num_compromised",
+    "root_shell",
+    "su_attempted",
+    "num_root",
+    "num_file_creations",
+    "num_shells",
+    "num_access_files",
+    "num_outbound_cmds",
+    "is_host_login",
+    "is_guest_login",
+    "count",
+    "srv_count",
+    "serror_rate",
+    "srv_serror_rate",
+    "rerror_rate",
+    "srv_rerror_rate",
+    "same_srv_rate",
+    "diff_srv_rate",
+    "srv_diff_host_rate",
+    "dst_host_count",
+    "dst_host_srv_count",
+    "dst_host_same_srv_rate",
+    "dst_host_diff_srv_rate",
+    "dst_host_same_src_port_rate",
+    "dst_host_srv_diff_host_rate",
+    "dst_host_serror_rate",
+    "dst_host_srv_serror_rate",
+    "dst_host_rerror_rate",
+    "dst_host_srv_rerror_rate",
+    "label",
+]
 
 
 class DataFolder:
@@ -230,7 +264,9 @@ def _all_whole(path: Path) -> dict[str, pa.DataType]:
     import lzma  # noqa: PLC0415 - only here
 
     with lzma.open(path, "rt", encoding="utf-8") as file:
-        return dict.fromkeys((name.strip('"') for name in file.readline().strip().split(",")), pa.int64())
+        return dict.fromkeys(
+            (name.strip('"') for name in file.readline().strip().split(",")), pa.int64()
+        )
 
 
 def _scaled(column: pa.ChunkedArray, quantity: bool) -> pa.ChunkedArray:

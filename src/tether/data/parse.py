@@ -59,7 +59,7 @@ def read_csv(
     required: Sequence[str] | None = None,
     keep_aside: bool = False,
 ) -> Loaded:
-    """Read a CSV file, compressed with xz or not; set rows apart that do not parse.
+    r"""Read a CSV file, compressed with xz or not; set rows apart that do not parse.
 
     A row is unparsable if it has another number of fields, if a number is none, or if a required
     field is missing.
@@ -73,7 +73,7 @@ def read_csv(
         keep_aside: Whether to keep the text of unparsable rows.
 
     Example:
-        >>> read = read_csv(b"a,b\\n1,x\\ntwo,y\\n3\\n", {"a": pa.int64(), "b": pa.string()})
+        >>> read = read_csv(b"a,b\n1,x\ntwo,y\n3\n", {"a": pa.int64(), "b": pa.string()})
         >>> read.rows.num_rows, read.unparsable
         (1, 2)
 

@@ -131,7 +131,7 @@ class LocalPipeline:
         Args:
             rows: The epoch's rows; by name of the source where there are several.
         """
-        tables = dict(rows) if isinstance(rows, dict) else {SOURCE: rows}
+        tables: dict[str, pa.Table] = dict(rows) if isinstance(rows, dict) else {SOURCE: rows}
         fed: list[tuple[str, list[pa.RecordBatch]]] = []
         last: pa.Table | None = None
         for stage in self.stages.values():
