@@ -161,7 +161,7 @@ def test_undeclared_feedback_and_wrong_columns_are_refused() -> None:
         def process(self, batch: pa.RecordBatch, out: Any) -> None:
             out.emit(batch)
 
-    with pytest.raises(BadValueError, match="declares no feedback"):
+    with pytest.raises(OutputSchemaError, match="no feedback schema"):
         LocalPipeline([Stage(Talker())]).run(rows(1))
     with pytest.raises(OutputSchemaError):
         LocalPipeline([Stage(Wrong())]).run(rows(1))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tether.algorithms.count_min import CountMin
 from tether.algorithms.hashing import check_hashable, hash_columns
 from tether.core.errors import BadValueError
-from tether.operator import Loss, Operator
+from tether.operator import EndedWindow, Loss, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +141,7 @@ class LocalSketch(Operator):
         self._sent.put(None, self._counters.values)
         self._named.clear()
 
-    def on_window_end(self, window: object, out: Output) -> None:
+    def on_window_end(self, window: EndedWindow, out: Output) -> None:
         """Begin the next window with empty counters."""
         del window, out
         self._counters.clear()
@@ -247,7 +247,7 @@ class GlobalSketch(Operator):
         self._counters.add(None, raised)
         self._surplus.add(None, raised)
 
-    def on_window_end(self, window: object, out: Output) -> None:
+    def on_window_end(self, window: EndedWindow, out: Output) -> None:
         """Report the window, and begin the next with nothing."""
         del window
         if self._emit == "window":

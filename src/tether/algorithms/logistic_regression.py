@@ -215,7 +215,7 @@ class GlobalModel(Operator):
             "cells": [cells],
             "changes": [weights],
         }
-        out.feedback(model)  # type: ignore[attr-defined]
+        out.feedback(model)
         out.emit(
             {
                 **model,

@@ -17,7 +17,7 @@ from tether.algorithms.hashing import hash_columns
 from tether.algorithms.heavy_hitters import key_types
 from tether.algorithms.join_moments import MOMENTS, Estimates, moments
 from tether.core.errors import BadValueError
-from tether.operator import Loss, Operator
+from tether.operator import EndedWindow, Loss, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -251,7 +251,7 @@ class RippleJoin(Operator):
         """Remember how many sampled rows may be missing."""
         self._lost.add([0], loss.bound)
 
-    def on_window_end(self, window: object, out: Output) -> None:
+    def on_window_end(self, window: EndedWindow, out: Output) -> None:
         """Begin the next window with no rows, none lost."""
         del window, out
         self._sample.clear()

@@ -223,7 +223,7 @@ class TopK(Operator):
         """Sort what may be among the first k; tell all slots the newest pane."""
         if not len(self._merged):
             return
-        out.feedback({"pane": [int(self._merged.values("pane").max())]})  # type: ignore[attr-defined]
+        out.feedback({"pane": [int(self._merged.values("pane").max())]})
         rows = _largest(self._merged.values("n"), self._k)
         order = [("n", "descending"), *((name, "ascending") for name in self._item)]
         found = pa.table(self._merged.rows_to_batch(rows)).drop_columns(["pane"])

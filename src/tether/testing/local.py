@@ -14,13 +14,14 @@ from tether.core.errors import BadValueError
 from tether.core.no_tolerance import NoTolerance
 from tether.core.policy import Placement
 from tether.core.windows import Hopping
+from tether.operator import EndedWindow
+from tether.output import Output
 from tether.state.hashing import combine, mix, mix_bytes
 from tether.testing.ddl import arrow_schema
-from tether.testing.local_slot import LocalOutput, LocalSlot, WindowSpan
+from tether.testing.local_slot import LocalSlot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
     from numpy.typing import NDArray
 
@@ -117,6 +118,7 @@ class LocalPipeline:
         self._staleness = staleness if callable(staleness) else lambda _: staleness
         self._batch_rows = batch_rows
         self._feedback: dict[str, deque[tuple[int, list[pa.RecordBatch]]]] = {}
+        self._delivered: dict[str, int] = {}
         self.epoch = 0
         self.feedback_used: list[tuple[int, str, int]] = []
         """(epoch, operator, epoch whose feedback it used), for all uses."""
@@ -175,11 +177,10 @@ class LocalPipeline:
     def _bind(self, stage: Stage, schema: pa.Schema) -> None:
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only where needed
 
-        operator: Any = stage.operator
+        operator = stage.operator
         operator.bind(from_arrow_schema(schema), list(stage.key))
         stage.output = arrow_schema(operator.output)
-        declared = getattr(operator, "feedback", None)
-        stage.feedback = arrow_schema(declared) if declared is not None else None
+        stage.feedback = arrow_schema(operator.feedback) if operator.feedback is not None else None
         placement = Placement(
             copies=stage.parallelism,
             position=1 + list(self.stages).index(stage.name),
@@ -203,7 +204,7 @@ class LocalPipeline:
         for slot in stage.slots:
             mine = rows if stage.parallelism == 1 else rows.filter(pa.array(home == slot.number))
             batches = mine.combine_chunks().to_batches(max_chunksize=self._batch_rows)
-            out = LocalOutput(stage.output, stage.feedback)
+            out = Output(stage.output, stage.feedback)
             slot.run(self.epoch, [b for b in batches if b.num_rows], fed, out, window)
             emitted += out.drain()
             fed_back += out.drain_feedback()
@@ -214,16 +215,23 @@ class LocalPipeline:
         ready = [entry for entry in self._feedback.get(name, ()) if entry[0] <= newest]
         if not ready:
             return []
-        self.feedback_used.append((self.epoch, name, ready[-1][0]))
-        return ready[-1][1]
+        epoch, items = ready[-1]
+        self.feedback_used.append((self.epoch, name, epoch))
+        again = self._delivered.get(name) == epoch
+        self._delivered[name] = epoch
+        return [] if again else items  # items of one epoch come once
 
-    def _window(self, stage: Stage) -> WindowSpan | None:
+    def _window(self, stage: Stage) -> EndedWindow | None:
         policy = stage.policy or self._policy
         window = policy.window if isinstance(policy, Approximate) else None
         if window is None or not isinstance(window, Hopping) or window.by != "epochs":
             return None
         done = self.epoch + 1
-        return None if done % window.length else WindowSpan(done - window.length, done)
+        return (
+            None
+            if done % window.length
+            else EndedWindow(start=done - window.length, end=done, by="epochs")
+        )
 
 
 def slot_of(rows: pa.Table, key: Sequence[str], slots: int) -> NDArray[np.int64]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from tether.core.errors import BadValueError
-from tether.core.policy import BackUpState, EpochApplied, Placement, Recovered, WindowEnd
-from tether.operator import Loss, Operator
-from tether.output import Output
+from tether.core.policy import BackUpState, EpochApplied, Recovered, WindowEnd
+from tether.operator import Loss
 from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
@@ -17,35 +15,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tether.core.policy import Policy
-
-
-class WindowSpan(NamedTuple):
-    """A hopping window that has ended, in the window's unit."""
-
-    start: float
-    end: float
-
-
-class LocalOutput(Output):
-    """What an operator emits, and what it feeds back."""
-
-    def __init__(self, schema: pa.Schema, feedback: pa.Schema | None) -> None:
-        super().__init__(schema)
-        self._feedback = Output(feedback) if feedback is not None else None
-
-    def feedback(self, rows: Any) -> None:
-        """Send rows to the operator upstream."""
-        if self._feedback is None:
-            raise BadValueError(
-                "The operator fed rows back, but declares no feedback.",
-                do="Set its attribute `feedback` to the schema of these rows.",
-            )
-        self._feedback.emit(rows)
-
-    def drain_feedback(self) -> list[pa.RecordBatch]:
-        """What was fed back since the last call, once."""
-        return list(self._feedback.drain()) if self._feedback is not None else []
+    from tether.core.policy import Placement, Policy
+    from tether.operator import EndedWindow, Operator
+    from tether.output import Output
 
 
 class LocalSlot:
@@ -117,8 +89,8 @@ class LocalSlot:
         epoch: int,
         batches: Sequence[pa.RecordBatch],
         fed_back: Sequence[pa.RecordBatch],
-        out: LocalOutput,
-        window: WindowSpan | None,
+        out: Output,
+        window: EndedWindow | None,
     ) -> None:
         """Apply one epoch: hooks in the order of the runtime, then the policy's instructions."""
         self.state.begin(epoch)
@@ -136,10 +108,10 @@ class LocalSlot:
         self,
         batches: Sequence[pa.RecordBatch],
         fed_back: Sequence[pa.RecordBatch],
-        out: LocalOutput,
-        window: WindowSpan | None,
+        out: Output,
+        window: EndedWindow | None,
     ) -> None:
-        operator: Any = self.operator
+        operator = self.operator
         if self._loss is not None:
             operator.on_recover(self._loss)
         for items in fed_back:
@@ -147,7 +119,7 @@ class LocalSlot:
         for batch in batches:
             operator.process(batch, out)
         operator.on_epoch_end(out)
-        if window is not None and hasattr(operator, "on_window_end"):
+        if window is not None:
             operator.on_window_end(window, out)
 
     def _commit(self, epoch: int, rows: int) -> None:
