@@ -139,6 +139,26 @@ def test_the_clock_is_not_set_back_far_by_a_loss() -> None:
     assert steps[15] > steps[14] / 2**0.5
 
 
+def test_staleness_is_told_and_never_above_what_is_allowed() -> None:
+    def told(staleness: Any) -> list[int]:
+        answers = pipeline(staleness=staleness).run_all(EXAMPLES[:12])
+        return [answer["staleness"].to_pylist()[0] for answer in answers]
+
+    assert told(0) == [0] * 12
+    assert told(2) == [0, 1, *[2] * 10]
+    assert max(told(lambda epoch: epoch % 4)) == 3
+
+
+def test_a_lost_slot_is_not_called_stale_and_follows_the_next_model() -> None:
+    tested = pipeline(tolerance=Approximate(2.0))
+    lags = []
+    for rows in EXAMPLES[:10]:
+        if tested.epoch == 6:
+            tested.lose_all()
+        lags.append(tested.run(rows)["staleness"].to_pylist()[0])
+    assert lags == [0] * 10
+
+
 def test_reports_wait_for_enough_rows() -> None:
     tested = pipeline(report_every=2_500)
     assert [len(answer) for answer in tested.run_all(EXAMPLES[:6])] == [0, 0, 1, 0, 0, 1]

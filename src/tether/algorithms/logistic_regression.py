@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _NOT_COUNTED = {"value": 0.0}
 # Places in the vector of things that are reported and need not survive a loss.
 TUPLES, CORRECT, LOSS, SKIPPED, VERSION = range(5)
+_REPORTED = [TUPLES, CORRECT, LOSS, SKIPPED]
+_UNKNOWN = -1
 
 
 class LocalModel(Operator):
@@ -48,7 +50,8 @@ class LocalModel(Operator):
         on_bad: "skip" or "error".
     """
 
-    output = "tuples bigint, correct bigint, loss double, skipped bigint, steps bigint, " + (
+    output = (
+        "tuples bigint, correct bigint, loss double, skipped bigint, steps bigint, model bigint, "
         "cells binary, changes binary"
     )
 
@@ -113,7 +116,7 @@ class LocalModel(Operator):
         self._weights.put(places, local, unique=True)
         self._clock.at_least(learned.steps)
         self._counts.add(
-            [TUPLES, CORRECT, LOSS, SKIPPED],
+            _REPORTED,
             [examples.count, learned.correct, learned.loss, skipped],
             unique=True,
         )
@@ -131,27 +134,33 @@ class LocalModel(Operator):
                 "loss": [float(counts[LOSS])],
                 "skipped": [int(counts[SKIPPED])],
                 "steps": [self._clock.steps],
+                "model": [int(counts[VERSION])],
                 "cells": [cells],
                 "changes": [changes],
             }
         )
         _put_changes(self._base, self._weights.values)
-        self._counts.put([TUPLES, CORRECT, LOSS, SKIPPED], 0.0, unique=True)
+        self._counts.put(_REPORTED, 0.0, unique=True)
 
     def on_recover(self, loss: Loss) -> None:
         """Go on from the backup's weights: what was reported before is not reported again."""
         del loss
         self._base.put(None, self._weights.values)
         self._counts.clear()
+        self._counts.put([VERSION], _UNKNOWN)
+
+
+_NOW, _LAG = 0, 1
 
 
 class GlobalModel(Operator):
     """Downstream: add the mean of what the local models learned; feed the result back.
 
     Apply it in one slot, with ``feedback_to=`` the stream of ``LocalModel``. Emits one row for each
-    epoch with reports: ``version``, ``steps``, ``tuples``, ``prediction_rate`` and ``log_loss`` (of
-    rows before they were learned from), ``skipped``, ``l1_change`` (the L1 norm of the change in
-    this iteration), and the model itself, for ``model_of``.
+    epoch with reports: ``version`` (which counts iterations), ``steps``, ``tuples``,
+    ``prediction_rate`` and ``log_loss`` (of rows before they were learned from), ``skipped``,
+    ``l1_change`` (the L1 norm of the change in this iteration), ``staleness`` (by how many
+    versions the oldest model that a slot learned from lagged), and the model, for ``model_of``.
 
     Guarantee: a loss moves the model by at most θ, and learning goes on from there (AF-Stream 2019,
     theorem 1: it converges to the same optimum).
@@ -162,7 +171,7 @@ class GlobalModel(Operator):
 
     output = (
         "version bigint, steps bigint, tuples bigint, skipped bigint, prediction_rate double, "
-        "log_loss double, l1_change double, cells binary, changes binary"
+        "log_loss double, l1_change double, staleness bigint, cells binary, changes binary"
     )
     feedback = "version bigint, steps bigint, cells binary, changes binary"
 
@@ -179,7 +188,9 @@ class GlobalModel(Operator):
         self._weights = state.vector("weights", size, divergence="l2")
         self._clock = Clock(state)
         self._sum = state.vector("sum", size, divergence="max", weights=_NOT_COUNTED)
-        self._counts = state.vector("counts", 5, divergence="max", weights=_NOT_COUNTED)
+        self._counts = state.vector("counts", 4, divergence="max", weights=_NOT_COUNTED)
+        # The version of the model, and the elder ones that this epoch's reports are based on.
+        self._versions = state.vector("versions", 2, divergence="max", weights=_NOT_COUNTED)
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
         """Add reports up, each weighted with its rows."""
@@ -189,10 +200,11 @@ class GlobalModel(Operator):
             changes = np.frombuffer(report["changes"], "<f8")
             self._sum.add(cells, changes * report["tuples"], unique=True)
             self._clock.at_least(report["steps"])
+            self._versions.maximum([_NOW], [report["model"]])
+            if report["model"] != _UNKNOWN:  # a slot that was lost has no lag, but a loss
+                self._versions.maximum([_LAG], [self._versions.values[_NOW] - report["model"]])
             self._counts.add(
-                [TUPLES, CORRECT, LOSS, SKIPPED],
-                [report[name] for name in ("tuples", "correct", "loss", "skipped")],
-                unique=True,
+                None, [report[name] for name in ("tuples", "correct", "loss", "skipped")]
             )
 
     def on_epoch_end(self, out: Output) -> None:
@@ -206,8 +218,8 @@ class GlobalModel(Operator):
         self._weights.add(moved, change, unique=True)
         self._sum.put(moved, 0.0, unique=True)
         self._counts.clear()
-        # After a loss the clock is behind by at most θ doublings; locals tell theirs each epoch.
-        version = self._clock.steps
+        version, lag = int(self._versions.values[_NOW]) + 1, int(self._versions.values[_LAG])
+        self._versions.put(None, [version, 0])
         cells, weights = packed(self._weights.values)
         model = {
             "version": [version],
@@ -224,6 +236,7 @@ class GlobalModel(Operator):
                 "prediction_rate": [counts[CORRECT] / tuples if tuples else None],
                 "log_loss": [counts[LOSS] / tuples if tuples else None],
                 "l1_change": [float(np.abs(change).sum())],
+                "staleness": [lag],
             }
         )
 
