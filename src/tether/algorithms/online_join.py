@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tether.state.slot import SlotState
 
 _DURABLE = 1e15
-_DRAWS, _NEWEST = 0, 1
 _COUNTED = ("left", "right", "total", "squares", "left_out")
 
 
@@ -111,8 +110,8 @@ class JoinSample(Operator):
         self.output = StructType([*fields, StructField("left_out", LongType())])
 
     def setup(self, state: SlotState) -> None:
-        """Only where the draws and the time have come to; neither is missed after a loss."""
-        self._clock = state.vector("clock", 2, divergence="max", weights={"value": 0.0})
+        """Only how far the time has come; the next row brings it back after a loss."""
+        self._newest = state.vector("newest", 1, divergence="max", weights={"value": 0.0})
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
         """Sample, and fold what was kept."""
@@ -154,14 +153,19 @@ class JoinSample(Operator):
     def _drawn(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         if self._rate == 1:
             return np.ones(batch.num_rows, np.bool_)
-        # What a retried epoch draws anew, it also counts anew. The first row's hash keeps slots,
-        # which count their batches alike, from drawing alike.
-        salt = int(hash_columns(batch.slice(0, 1), self._key, self._seed)[0])
-        draws = int(self._clock.values[_DRAWS])
-        self._clock.put([_DRAWS], [draws + 1])
-        random = np.random.default_rng([self._seed, draws, batch.num_rows, salt])
+        # Seeded by what the batch holds: no two draw alike, but one that comes again does, after a
+        # loss too. Rows themselves must not decide, or equal ones would be kept or left together.
+        places = np.arange(1, 2 * batch.num_rows, 2, dtype=np.uint64)
+        salt = int((hash_columns(batch, self._key, self._seed) * places).sum())
+        random = np.random.default_rng([self._seed, batch.num_rows, salt, *self._time_salt(batch)])
         drawn: NDArray[np.bool_] = random.random(batch.num_rows) < self._rate
         return drawn
+
+    def _time_salt(self, batch: pa.RecordBatch) -> tuple[int, ...]:
+        if self._time is None:
+            return ()
+        seconds = np.nan_to_num(seconds_of(batch.column(self._time)))
+        return (int(seconds.view(np.uint64).sum()),)
 
     def _timely(self, batch: pa.RecordBatch) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which rows have a time that is not too old, and the bucket of each."""
@@ -172,9 +176,9 @@ class JoinSample(Operator):
         usable = np.isfinite(seconds)
         known = np.where(usable, seconds, 0.0)
         if self._max_lateness is not None and usable.any():
-            newest = max(float(self._clock.values[_NEWEST]), float(known[usable].max()))
+            newest = max(float(self._newest.values[0]), float(known[usable].max()))
             usable &= seconds >= newest - self._max_lateness
-            self._clock.put([_NEWEST], [newest])
+            self._newest.put([0], [newest])
         return usable, np.floor(known / self._bucket).astype(np.int64)
 
     def _values(self, rows: pa.RecordBatch) -> NDArray[np.float64]:

@@ -169,6 +169,7 @@ def click_log(
     ads: int = 20_000,
     sites: int = 2_000,
     clicks: float = 0.2,
+    signal: float = 1.0,
     seed: int = 1,
 ) -> Iterator[pa.Table]:
     """Impressions: ``user``, ``ad`` (numbers), ``site`` (text), ``position``, ``label`` (clicked).
@@ -183,6 +184,7 @@ def click_log(
         ads: Number of advertisements.
         sites: Number of sites.
         clicks: About which part is clicked on.
+        signal: How strong the tendencies are, against chance.
         seed: Of everything random.
 
     Example:
@@ -193,7 +195,9 @@ def click_log(
     fixed = np.random.default_rng([seed, 77])
     sizes = {"user": users, "ad": ads, "site": sites, "position": 4}
     spread = {"user": 0.5, "ad": 1.5, "site": 1.0, "position": 0.5}
-    pulls = {name: fixed.normal(scale=spread[name], size=size) for name, size in sizes.items()}
+    pulls = {
+        name: fixed.normal(scale=signal * spread[name], size=size) for name, size in sizes.items()
+    }
     ranks = {name: _Zipf(size, 0.8) for name, size in sizes.items()}
     names = pa.array(_made_up(sites))
     base = np.log(clicks / (1 - clicks)) * 1.3
