@@ -100,6 +100,8 @@ def _throughput(experiment: Experiment, workload: Workload) -> None:
             f"{name} setting": tether.Approximate(workload.budgets[number])
             for number, name in enumerate(SETTINGS)
         }
+        say(f"accuracy: warming up, {workload.name}")
+        workload.measure(session, directory, tether.NoTolerance())
         experiment.measure(
             {
                 f"{workload.name}: {name}": _runner(session, workload, directory, policy)

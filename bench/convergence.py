@@ -48,7 +48,8 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         base = next(iter(runs.values()))
         for label, one in runs.items():
             results.append(_row(f"{name}: {label}", base, one, trace))
-            delays[label] = results[-1]["delay_percent"]
+            row = results[-1]
+            delays[label] = max(row["delay_percent"], row["delay_of_loss_percent"])
         return delays
 
     delays = compare(
@@ -58,6 +59,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             "no failure": {"budget": BUDGET},
             "4 failures": {"budget": BUDGET, "failures": 4},
             "8 failures": {"budget": BUDGET, "failures": 8},
+            "8 failures, Θ = 10": {"budget": 10.0, "failures": 8},
             "8 losses of everything": {"budget": BUDGET, "failures": 8, "everything": True},
             "no failure, no tolerance": {"budget": None},
         },
@@ -99,7 +101,13 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     )
     on_spark = _staleness_on_spark(quick, seed)
     goals = [
-        Goal("convergence.delay_8_failures", "<=", 13.3, delays["8 failures"]),
+        # The worse of the paper's failures and of losses of everything, by norm and by loss.
+        Goal(
+            "convergence.delay_8_failures",
+            "<=",
+            13.3,
+            max(delays["8 failures"], delays["8 losses of everything"]),
+        ),
         Goal(
             "convergence.staleness_violations",
             "<=",
@@ -119,10 +127,13 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
 
 def _row(name: str, base: Run, one: Run, trace: Trace) -> dict[str, Any]:
     """A run beside the one without failures: how much later it is as good."""
-    # The norm that the base has reached nine tenths through: later the noise of single rows rules.
-    target = float(base.smoothed[int(0.9 * len(base.smoothed))])
-    loss = float(base.test_loss[int(0.9 * len(base.test_loss))])
+    # What the base has reached half way for good. So a delay of up to 100 % can be seen, and a run
+    # that never gets there is told as such, with all that was seen of its delay.
+    half, end = len(trace.iterations) // 2, len(trace.iterations)
+    target = float(base.smoothed[half:].max())
+    loss = float(max(base.test_loss[half:]))
     reached, reached_base = one.iterations_to(target), base.iterations_to(target)
+    loss_at, loss_at_base = one.iterations_to_loss(loss), base.iterations_to_loss(loss)
     return {
         "contender": name,
         "workload": {"trace": trace.name, "iterations": len(trace.iterations)},
@@ -131,13 +142,9 @@ def _row(name: str, base: Run, one: Run, trace: Trace) -> dict[str, Any]:
         "spread_ms": [round(1_000 * one.seconds / len(trace.iterations), 2)] * 2,
         "answer_checked": True,
         "iterations": reached,
+        "reached": reached <= end and loss_at <= end,
         "delay_percent": round(100 * (reached - reached_base) / reached_base, 2),
-        "delay_of_loss_percent": round(
-            100
-            * (one.iterations_to_loss(loss) - base.iterations_to_loss(loss))
-            / base.iterations_to_loss(loss),
-            2,
-        ),
+        "delay_of_loss_percent": round(100 * (loss_at - loss_at_base) / loss_at_base, 2),
         "final_l1_change": float(one.smoothed[-1]),
         "final_test_loss": round(one.test_loss[-1], 5),
         "most_staleness": max(one.staleness),

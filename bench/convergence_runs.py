@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 WORKERS = 11
 """Local models, as in the paper."""
 
+RATE = 3.0
+"""Learning rate: large enough that the model comes near its optimum within the run. With one that is
+too small, stale models would learn *faster*: their gradients are larger."""
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -50,12 +54,12 @@ class Run:
         return np.convolve(self.l1_change, np.ones(5) / 5, mode="valid")
 
     def iterations_to(self, norm: float) -> int:
-        """Iterations until the smoothed norm is at most this; all of them if it never is."""
-        below = np.flatnonzero(self.smoothed <= norm)
-        return int(below[0]) + 5 if len(below) else len(self.l1_change)
+        """Iterations until the smoothed norm is at most this for good; one too many if never."""
+        above = np.flatnonzero(self.smoothed > norm)
+        return (int(above[-1]) + 1 if len(above) else 0) + 5
 
     def iterations_to_loss(self, loss: float) -> int:
-        """Iterations until the test loss is at most this for good; all if it never is."""
+        """Iterations until the test loss is at most this for good; one too many if never."""
         above = np.flatnonzero(np.array(self.test_loss) > loss)
         return int(above[-1]) + 2 if len(above) else 1
 
@@ -88,7 +92,7 @@ def learn(
         everything: See ``failures``.
         staleness: As for ``LocalPipeline``.
     """
-    local = LocalModel(trace.features, descent=Descent(rate=0.5, batch_size=50), report_every=1)
+    local = LocalModel(trace.features, descent=Descent(rate=RATE, batch_size=50), report_every=1)
     pipeline = LocalPipeline(
         [
             Stage(local, parallelism=WORKERS),
