@@ -48,7 +48,7 @@ chaos: environment ## kill real processes, in the long form of those tests too
 # Existing pins are kept; make lock ARGS=--upgrade takes the newest that pyproject.toml allows.
 COMPILE = $(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" $(ARGS)
-EXTRAS := --extra spark --extra cli --extra s3
+EXTRAS := --extra spark --extra cli --extra s3 --extra plots
 
 lock: environment ## pin all packages anew in requirements/, from pyproject.toml
 	$(COMPILE) pyproject.toml $(EXTRAS) --output-file requirements/runtime.txt
