@@ -9,27 +9,31 @@ NumPy calls on the rows concerned; nothing depends on how many rows there are.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tether.state.dirty import DirtyRows
 from tether.state.divergence import Divergence
 from tether.state.header import (
+    ALL_ENTRIES,
     BACKED,
     CLEARED,
     CLEARED_KEYS,
     DURABLE_COUNT,
     GENERATION,
     PEAK,
+    PENDING_KEYS,
     ROWS,
     UNDO_COUNT,
 )
 from tether.state.journal import UndoLog
+from tether.state.pending import Held, PendingRows
+from tether.state.rows import CHUNK, assign, chunks, gather, scatter
 from tether.state.selection import worst_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tether.state.columns import Column
     from tether.state.divergence import Norm
@@ -40,8 +44,15 @@ if TYPE_CHECKING:
 DIRTY, IN_BACKUP = 1, 2
 STAMP_SHIFT = 2
 LAST_STAMP = (1 << 16 - STAMP_SHIFT) - 1
-_CHUNK = 1 << 19  # rows looked at together: bounds the temporary memory of a scan
 _FITS = 1 << 63
+
+
+class Carried(NamedTuple):
+    """Rows on their way into a new generation."""
+
+    words: Array
+    durable: Array | None
+    marks: Array
 
 
 class Cells:
@@ -84,6 +95,7 @@ class Cells:
         if place.track:
             self._durable = self._open(f"{prefix}durable", "i8", self._width)
             self.dirty = DirtyRows(place, prefix)
+            self.pending = PendingRows(place, self._width, self._flag_width)
             self._undo_durable = UndoLog(place, "durable", DURABLE_COUNT, [("u1", 0), *kept])
 
     def _open(self, name: str, dtype: str, width: int) -> Segment | None:
@@ -113,11 +125,11 @@ class Cells:
 
     def words(self, rows: Array) -> Array:
         """A copy of some rows' numbers as they are stored, one line per row."""
-        return _gather(self._live, rows)
+        return gather(self._live, rows)
 
     def flag_words(self, rows: Array) -> Array:
         """A copy of some rows' flags as they are stored."""
-        return _gather(self._flags, rows, "u1")
+        return gather(self._flags, rows, "u1")
 
     def changed(self) -> Array:
         """Rows changed or added in this epoch (or, after its commit, in the last one)."""
@@ -152,7 +164,7 @@ class Cells:
         if self._whole:
             self._page.words[PEAK] = max(self._page.words[PEAK], staged.peak)
         if self.place.track and self.distance.columns:
-            durable = _gather(self._durable, rows)
+            durable = gather(self._durable, rows)
             changes = {}
             for at in self.distance.columns & staged.values.keys():
                 old, new = staged.values[at]
@@ -160,10 +172,10 @@ class Cells:
             self.distance.update(changes, narrow=self._narrow(len(rows)))
         for at, (_, new) in staged.values.items():
             assert self._live is not None
-            _scatter(self._live.data, at, rows, new)
+            scatter(self._live.data, at, rows, new)
         for at, new in staged.flags.items():
             assert self._flags is not None
-            _scatter(self._flags.data, at, rows, new)
+            scatter(self._flags.data, at, rows, new)
 
     def _touch(self, staged: Staged, stamp: int) -> None:
         rows = staged.rows
@@ -231,10 +243,10 @@ class Cells:
         differs = np.full(len(rows), self._flag_width > 0)  # flags have no copy to compare with
         amounts = np.zeros(len(rows))
         narrow = self._narrow(len(rows))
-        for part in _chunks(len(rows)):
+        for part in chunks(len(rows)):
             some = rows[part]
             if self._width:
-                live, durable = _gather(self._live, some), _gather(self._durable, some)
+                live, durable = gather(self._live, some), gather(self._durable, some)
                 differs[part] |= (live != durable).any(axis=1)
                 amounts[part] = self.distance.per_row(live, durable, narrow=narrow)
             if self._keyed:
@@ -243,27 +255,71 @@ class Cells:
 
     def mark_durable(self, rows: Array, remaining: Array) -> None:
         """Take ``rows`` as written to the backups, and only ``remaining`` as still dirty."""
-        for part in _chunks(len(rows)):
-            some = rows[part]
-            marks = self._mark.data.take(some)
-            if not self._new_generation:
-                kept = [_gather(self._durable, some)] if self._width else []
-                self._undo_durable.append(some, (marks & IN_BACKUP).astype(np.uint8), *kept)
-            if self._durable is not None:
-                _assign(self._durable, some, _gather(self._live, some))
-            self._page.words[BACKED] += int(np.count_nonzero((marks & IN_BACKUP) == 0))
-            self._mark.data[some] = marks | IN_BACKUP
-        listed = self.dirty.rows()
-        self._mark.data[listed] &= ~np.uint16(DIRTY)
+        for part in chunks(len(rows)):
+            self._store_durable(rows[part], gather(self._live, rows[part]))
+        self._list_dirty(remaining)
+
+    def _store_durable(self, rows: Array, values: Array) -> None:
+        marks = self._mark.data.take(rows)
+        if not self._new_generation:
+            kept = [gather(self._durable, rows)] if self._width else []
+            self._undo_durable.append(rows, (marks & IN_BACKUP).astype(np.uint8), *kept)
+        if self._durable is not None:
+            assign(self._durable, rows, values)
+        self._page.words[BACKED] += int(np.count_nonzero((marks & IN_BACKUP) == 0))
+        self._mark.data[rows] = marks | IN_BACKUP
+
+    def _list_dirty(self, remaining: Array) -> None:
+        self._mark.data[self.dirty.rows()] &= ~np.uint16(DIRTY)
         self._mark.data[remaining] |= np.uint16(DIRTY)
         self.dirty.replace(remaining)
         self.distance.adopt(self._afresh(remaining))
 
+    def hold(self, rows: Array, remaining: Array, *, full: bool) -> float:
+        """Remember ``rows`` as being written; give the divergence if they were durable already."""
+        known = np.count_nonzero(self._mark.data.take(rows) & IN_BACKUP)
+        new_keys = len(rows) - int(known)
+        held = Held(rows, self.words(rows), self.flag_words(rows))
+        self.pending.hold(held, full=full, new_keys=new_keys)
+        if full:
+            return 0.0
+        if self.distance.norm == "count":
+            return float(abs(self._page.words[ROWS] - self._page.words[BACKED] - new_keys))
+        return self._afresh(remaining).value()
+
+    def settle(self) -> None:
+        """Take what is being written as durable, as it was when it was taken out.
+
+        Rows that changed since stay dirty. After a ``clear`` only the count of what the backups
+        hold beyond the live state is left to correct: their sizes were counted by then.
+        """
+        words, page = self._page.words, self._page
+        full = self.pending.part == ALL_ENTRIES
+        if not self.pending.current:
+            words[CLEARED_KEYS] = words[PENDING_KEYS] + (0 if full else words[CLEARED_KEYS])
+            self.pending.drop()
+            return
+        held = self.pending.held()
+        for part in chunks(len(held.rows)):
+            self._store_durable(held.rows[part], held.words[part])
+        if full:
+            page.floats[CLEARED] = 0.0
+            words[CLEARED_KEYS] = 0
+        listed = self.dirty.rows()
+        differs, _ = self._compare(listed)
+        if self._flag_width:  # not compared by that: clean only if unchanged since it was taken out
+            same = (self.flag_words(held.rows) == held.flags).all(axis=1)
+            same &= (self.words(held.rows) == held.words).all(axis=1)
+            self._mark.data[held.rows[same]] &= ~np.uint16(DIRTY)
+            differs &= (self._mark.data.take(listed) & DIRTY) != 0
+        self._list_dirty(listed[differs])
+        self.pending.drop()
+
     def _afresh(self, rows: Array) -> Divergence:
         """The divergence computed anew, given all rows that may differ."""
-        parts = (rows[part] for part in _chunks(len(rows)))
-        pairs = ((_gather(self._live, some), _gather(self._durable, some)) for some in parts)
-        return self.distance.afresh(pairs, narrow=self._narrow(_CHUNK))
+        parts = (rows[part] for part in chunks(len(rows)))
+        pairs = ((gather(self._live, some), gather(self._durable, some)) for some in parts)
+        return self.distance.afresh(pairs, narrow=self._narrow(CHUNK))
 
     def load(self, rows: Array, values: Mapping[str, Array]) -> None:
         """Take values as both live and durable: they come from the backups. Not journaled."""
@@ -271,25 +327,59 @@ class Cells:
             column = self.columns[name]
             if column.flag:
                 assert self._flags is not None
-                _scatter(self._flags.data, column.at, rows, new)
+                scatter(self._flags.data, column.at, rows, new)
                 continue
             if not column.floating and len(new):
                 peak = max(abs(int(new.min())), abs(int(new.max())))
                 self._page.words[PEAK] = max(self._page.words[PEAK], min(peak, _FITS - 1))
             assert self._live is not None
-            _scatter(self._live.data, column.at, rows, new)
+            scatter(self._live.data, column.at, rows, new)
             if self.place.track:
                 assert self._durable is not None
-                _scatter(self._durable.data, column.at, rows, new)
+                scatter(self._durable.data, column.at, rows, new)
         self._mark.data[rows] = IN_BACKUP
         self._page.words[BACKED] = self._page.words[ROWS]
 
     def durable_size(self) -> float:
-        """Distance of the durable values from an empty state."""
+        """Distance of the durable values from an empty state, and of those about to be durable."""
         rows = np.flatnonzero(self._mark.data[: len(self)] & IN_BACKUP)
-        parts = (_gather(self._durable, rows[part]) for part in _chunks(len(rows)))
+        size = self._size(gather(self._durable, rows[part]) for part in chunks(len(rows)))
+        if self.pending.current:
+            size += self._size([self.pending.held().words])
+        return size
+
+    def _size(self, parts: Iterable[Array]) -> float:
         pairs = ((part, np.zeros_like(part)) for part in parts)
-        return self.distance.afresh(pairs, narrow=self._narrow(_CHUNK)).value()
+        return self.distance.afresh(pairs, narrow=self._narrow(CHUNK)).value()
+
+    # A new generation of rows
+
+    def carry(self) -> tuple[Array, Carried]:
+        """Rows that are not 0 on both sides, and all there is to know about them."""
+        words = self._live.data[: len(self)] if self._live is not None else np.empty((0, 0))
+        used = np.asarray(words.any(axis=1))
+        if self.place.track and self._durable is not None:
+            used |= self._durable.data[: len(self)].any(axis=1)
+        rows = used.nonzero()[0]
+        durable = gather(self._durable, rows) if self.place.track else None
+        marks = self._mark.data.take(rows) & np.uint16(DIRTY | IN_BACKUP)
+        return rows, Carried(gather(self._live, rows), durable, marks)
+
+    def lay_carried(self, carried: Carried, stamp: int) -> None:
+        """Fill rows that were just made, from 0 on, with what was carried over."""
+        count = len(carried.marks)
+        self.lay(0, count, stamp)
+        self._page.words[ROWS] = count
+        if self._live is not None:
+            self._live.data[:count] = carried.words
+        self._mark.data[:count] |= carried.marks
+        if self.place.track and carried.durable is not None:
+            assert self._durable is not None
+            self._durable.data[:count] = carried.durable
+            self._page.words[BACKED] = int(np.count_nonzero(carried.marks & IN_BACKUP))
+            dirty = (carried.marks & DIRTY).nonzero()[0]
+            self.dirty.append(dirty)
+            self.distance.adopt(self._afresh(dirty))
 
     # Epochs
 
@@ -299,6 +389,7 @@ class Cells:
         if self.place.track:
             self._undo_durable.begin()
             self.dirty.begin()
+            self.pending.begin()
 
     def unstamp(self) -> None:
         """Forget which epoch journaled which row: the numbers are about to be used again."""
@@ -308,12 +399,12 @@ class Cells:
         """Put all rows back to the beginning of the epoch. The header's words follow later."""
         rows, *kept = self._undo.entries()
         for segment, old in zip((s for s in (self._live, self._flags) if s), kept, strict=True):
-            _assign(segment, rows, old)
+            assign(segment, rows, old)
         if not self.place.track:
             return
         saved_rows, marks, *durable = self._undo_durable.entries()
         if durable and self._durable is not None:
-            _assign(self._durable, saved_rows, durable[0])
+            assign(self._durable, saved_rows, durable[0])
         self._mark.data[saved_rows] = marks
         self._mark.data[rows] &= np.uint16(IN_BACKUP)
         self._mark.data[self.dirty.rows_at_begin()] |= np.uint16(DIRTY)
@@ -324,28 +415,3 @@ class Cells:
 
     def _rows_at_begin(self) -> int:
         return 0 if self._new_generation else self._page.saved(ROWS)
-
-
-def _gather(segment: Segment | None, rows: Array, dtype: str = "i8") -> Array:
-    if segment is None:
-        return np.empty((len(rows), 0), dtype)
-    data = segment.data
-    if data.shape[1] == 1:  # one-dimensional access is a third faster
-        return data.reshape(-1).take(rows).reshape(-1, 1)
-    return data.take(rows, axis=0)
-
-
-def _assign(segment: Segment, rows: Array, words: Array) -> None:
-    if words.shape[1] == 1:
-        segment.data.reshape(-1)[rows] = words[:, 0]
-    else:
-        segment.data[rows] = words
-
-
-def _scatter(data: Array, at: int, rows: Array, values: Array) -> None:
-    view = data.reshape(-1) if data.shape[1] == 1 else data[:, at]
-    view[rows] = values.view(data.dtype)
-
-
-def _chunks(length: int) -> Iterator[slice]:
-    return (slice(start, start + _CHUNK) for start in range(0, length, _CHUNK))

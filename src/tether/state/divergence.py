@@ -23,6 +23,7 @@ from tether.state.header import PAGE, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from fractions import Fraction
 
     from tether.state.columns import Column
     from tether.state.segment import Array
@@ -149,8 +150,8 @@ class Divergence:
         if self.norm == "l2":
             return math.sqrt(total) * _TERM_ERROR if total else 0.0
         if total:
-            return (_up(whole) + total) * _TERM_ERROR
-        return _up(whole)
+            return (rounded_up(whole) + total) * _TERM_ERROR
+        return rounded_up(whole)
 
     def limits(self, target: float, peak: int, rows: int) -> float:
         """The largest sum over ``per_row`` that keeps ``value`` at or below ``target``."""
@@ -253,6 +254,15 @@ def _wide_difference(live: Array, durable: Array) -> Array:
     return np.where(live > durable, live - durable, durable - live).view(np.uint64)
 
 
-def _up(whole: int) -> float:
-    result = float(whole)
-    return result if int(result) >= whole else math.nextafter(result, math.inf)
+def rounded_up(exact: int | Fraction) -> float:
+    """The smallest float that is not below a number of at least 0.
+
+    Example:
+        >>> rounded_up(2**53 + 1) == 2**53 + 2
+        True
+    """
+    try:
+        result = float(exact)
+    except OverflowError:
+        return math.inf
+    return result if result >= exact else math.nextafter(result, math.inf)

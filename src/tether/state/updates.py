@@ -158,6 +158,18 @@ def _combine(column: Column, old: Array, values: Array, operation: Operation, pe
     return new
 
 
+def total(values: Array) -> int:
+    """The sum of 64-bit integers, whatever its size.
+
+    Example:
+        >>> total(np.array([2**63 - 1, 2**63 - 1]))
+        18446744073709551614
+    """
+    if _peak(values) * len(values) < _FITS:
+        return int(values.sum())
+    return (int((values >> 32).sum()) << 32) + int((values & _HALF).sum())
+
+
 def _peak(values: Array) -> int:
     if not len(values):
         return 0
