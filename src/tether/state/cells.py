@@ -29,8 +29,8 @@ LAST_STAMP = (1 << 16 - STAMP_SHIFT) - 1
 class Carried(NamedTuple):
     """Rows on their way into a new generation."""
 
-    words: Array
-    durable: Array | None
+    numbers: Array
+    """Live and, if tracked, durable ones."""
     marks: Array
 
 
@@ -45,7 +45,7 @@ class Cells(DurableCells):
         Rolled-back rows left their values behind, so they are overwritten here. The caller makes
         the rows exist by storing their number in the header.
         """
-        for segment in (self._live, self._flags, self._durable if self.place.track else None):
+        for segment in (self._numbers, self._flags):
             if segment is not None:
                 segment.ensure(stop)
                 segment.data[start:stop] = 0
@@ -60,31 +60,44 @@ class Cells(DurableCells):
         list and the divergence it restores from the header's saved words.
         """
         rows = staged.rows
-        self._touch(staged, stamp)
+        newly_dirty = self._touch(staged, stamp)
         if self._whole:
             self._page.words[PEAK] = max(self._page.words[PEAK], staged.peak)
         if self.place.track and self.distance.columns:
-            durable = gather(self._durable, rows)
-            changes = {}
-            for at in self.distance.columns & staged.values.keys():
-                old, new = staged.values[at]
-                changes[at] = (old, new, durable[:, at].view(new.dtype))
-            self.distance.update(changes, narrow=self._narrow(len(rows)))
+            self._measure(staged, newly_dirty)
         for at, (_, new) in staged.values.items():
-            assert self._live is not None
-            scatter(self._live.data, at, rows, new)
+            assert self._numbers is not None
+            scatter(self._numbers.data, at, rows, new)
         for at, new in staged.flags.items():
             assert self._flags is not None
             scatter(self._flags.data, at, rows, new)
 
-    def _touch(self, staged: Staged, stamp: int) -> None:
-        rows = staged.rows
+    def _measure(self, staged: Staged, newly_dirty: int) -> None:
+        """Move the divergence by what the change makes of it: only its rows are looked at.
+
+        Where a change touches again half of all that is dirty, it is cheaper to look at all dirty
+        rows once, when the divergence is asked for: most likely many such changes come before that.
+        """
+        if self.distance.stale:
+            return
+        if 2 * (staged.count - newly_dirty) >= len(self.dirty):
+            self.distance.defer()
+            return
+        changes = {}
+        for at in self.distance.columns & staged.values.keys():
+            old, new = staged.values[at]
+            changes[at] = (old, new, staged.durable[:, at].view(new.dtype))
+        self.distance.update(changes, narrow=self._narrow(staged.count))
+
+    def _touch(self, staged: Staged, stamp: int) -> int:
+        """Journal rows and list them as dirty where they are not yet; give the number listed."""
         tag = stamp << STAMP_SHIFT
-        marks = self._mark.data.take(rows)
+        marks = self._mark.data[staged.rows]
         settled = tag | IN_BACKUP | (DIRTY if self.place.track else 0)
         at = ((marks | IN_BACKUP) != settled).nonzero()[0]
         if not len(at):
-            return
+            return 0
+        rows = staged.numbers()
         whole = len(at) == len(rows)
         if not whole:
             rows, marks = rows[at], marks[at]
@@ -95,11 +108,14 @@ class Cells(DurableCells):
                 self._undo.append(rows, *kept)
             else:
                 self._undo.append(rows[first], *(part[first] for part in kept))
+        listed = len(self.dirty) if self.place.track else 0
         if self.place.track:
             clean = (marks & DIRTY) == 0
             self.dirty.append(rows if clean.all() else rows[clean])
             tag |= DIRTY
-        self._mark.data[rows] = (marks & IN_BACKUP) | tag
+        where = staged.rows if whole else rows
+        self._mark.data[where] = (marks & IN_BACKUP) | tag
+        return len(self.dirty) - listed if self.place.track else 0
 
     def load(self, rows: Array, values: Mapping[str, Array]) -> None:
         """Take values as both live and durable: they come from the backups. Not journaled."""
@@ -112,11 +128,10 @@ class Cells(DurableCells):
             if not column.floating and len(new):
                 peak = max(abs(int(new.min())), abs(int(new.max())))
                 self._page.words[PEAK] = max(self._page.words[PEAK], min(peak, FITS - 1))
-            assert self._live is not None
-            scatter(self._live.data, column.at, rows, new)
+            assert self._numbers is not None
+            scatter(self._numbers.data, column.at, rows, new)
             if self.place.track:
-                assert self._durable is not None
-                scatter(self._durable.data, column.at, rows, new)
+                scatter(self._numbers.data, self._width + column.at, rows, new)
         self._mark.data[rows] = IN_BACKUP
         self._page.words[BACKED] = self._page.words[ROWS]
 
@@ -124,26 +139,20 @@ class Cells(DurableCells):
 
     def carry(self) -> tuple[Array, Carried]:
         """Rows that are not 0 on both sides, and all there is to know about them."""
-        words = self._live.data[: len(self)] if self._live is not None else np.empty((0, 0))
-        used = np.asarray(words.any(axis=1))
-        if self.place.track and self._durable is not None:
-            used |= self._durable.data[: len(self)].any(axis=1)
-        rows = used.nonzero()[0]
-        durable = gather(self._durable, rows) if self.place.track else None
+        assert self._numbers is not None
+        rows = np.asarray(self._numbers.data[: len(self)].any(axis=1)).nonzero()[0]
         marks = self._mark.data.take(rows) & np.uint16(DIRTY | IN_BACKUP)
-        return rows, Carried(gather(self._live, rows), durable, marks)
+        return rows, Carried(gather(self._numbers, rows), marks)
 
     def lay_carried(self, carried: Carried, stamp: int) -> None:
         """Fill rows that were just made, from 0 on, with what was carried over."""
         count = len(carried.marks)
         self.lay(0, count, stamp)
         self._page.words[ROWS] = count
-        if self._live is not None:
-            self._live.data[:count] = carried.words
+        assert self._numbers is not None
+        self._numbers.data[:count] = carried.numbers
         self._mark.data[:count] |= carried.marks
-        if self.place.track and carried.durable is not None:
-            assert self._durable is not None
-            self._durable.data[:count] = carried.durable
+        if self.place.track:
             self._page.words[BACKED] = int(np.count_nonzero(carried.marks & IN_BACKUP))
             dirty = (carried.marks & DIRTY).nonzero()[0]
             self.dirty.append(dirty)
@@ -166,13 +175,13 @@ class Cells(DurableCells):
     def undo(self) -> None:
         """Put all rows back to the beginning of the epoch. The header's words follow later."""
         rows, *kept = self._undo.entries()
-        for segment, old in zip((s for s in (self._live, self._flags) if s), kept, strict=True):
+        for segment, old in zip((s for s in (self._numbers, self._flags) if s), kept, strict=True):
             assign(segment, rows, old)
         if not self.place.track:
             return
         saved_rows, marks, *durable = self._undo_durable.entries()
-        if durable and self._durable is not None:
-            assign(self._durable, saved_rows, durable[0])
+        if durable and self._numbers is not None:
+            assign(self._numbers, saved_rows, durable[0], self._width)
         self._mark.data[saved_rows] = marks
         self._mark.data[rows] &= np.uint16(IN_BACKUP)
         self._mark.data[self.dirty.rows_at_begin()] |= np.uint16(DIRTY)

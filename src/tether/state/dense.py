@@ -16,6 +16,7 @@ from tether.state.divergence import check_norm, check_weights
 from tether.state.entries import CellPrimitive
 from tether.state.header import BACKED, ROWS
 from tether.state.primitive import BATCH_ROWS
+from tether.state.rows import Rows, count_of
 from tether.state.updates import Operation, stage
 
 if TYPE_CHECKING:
@@ -91,11 +92,11 @@ class Dense(CellPrimitive):
         Raises:
             BadValueError: Another shape, NaN, or an integer overflow. Nothing is changed.
         """
-        self._change("add", np.arange(self.size), self._whole(values), unique=True)
+        self._change("add", slice(0, self.size), self._whole(values), unique=True)
 
     def assign(self, values: Any) -> None:
         """Set all entries, from an array of the same shape or one number."""
-        self._change("put", np.arange(self.size), self._whole(values), unique=True)
+        self._change("put", slice(0, self.size), self._whole(values), unique=True)
 
     def clear(self) -> None:
         """Set all entries to 0, as at the end of a window."""
@@ -133,9 +134,9 @@ class Dense(CellPrimitive):
             )
         return np.broadcast_to(array, self.shape).reshape(-1)
 
-    def _change(self, operation: Operation, rows: Array, values: Any, *, unique: bool) -> None:
+    def _change(self, operation: Operation, rows: Rows, values: Any, *, unique: bool) -> None:
         stamp = self.place.stamp()
-        given = {"value": as_values(self._column, values, len(rows))}
+        given = {"value": as_values(self._column, values, count_of(rows))}
         first_new = self.size  # all exist
         staged = stage(self._cells, rows, given, operation, unique=unique, first_new=first_new)
         self._cells.apply(staged, stamp)

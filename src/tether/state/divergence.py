@@ -40,8 +40,8 @@ _TINY = 2.0**-1073  # what a product too small for a float may lose
 _EXACT_FLOATS = 1 << 53
 _HALF = 0xFFFF_FFFF
 
-Change = tuple["Array", "Array", "Array"]
-"""Old, new and durable values of one column's touched rows."""
+Change = tuple["Array | None", "Array", "Array"]
+"""Old, new and durable values of one column's touched rows; no old ones: as if they were durable."""
 
 
 class _Rule(NamedTuple):
@@ -91,9 +91,18 @@ class Divergence:
             changes = {}
             for rule in self._rules:
                 mine, theirs = rule.view(live), rule.view(durable)
-                changes[rule.at] = (theirs, mine, theirs)
+                changes[rule.at] = (None, mine, theirs)
             other.update(changes, narrow=narrow, infinite=True)
         return other
+
+    @property
+    def stale(self) -> bool:
+        """Whether the sums have to be computed afresh."""
+        return math.isnan(self._page.floats[SUM_FLOAT])
+
+    def defer(self) -> None:
+        """Leave the sums to be computed afresh when they are asked for."""
+        self._page.floats[SUM_FLOAT] = math.nan
 
     def adopt(self, other: Divergence) -> None:
         """Take the sums of another, within an epoch: they are several words."""
@@ -119,10 +128,13 @@ class Divergence:
                 continue
             old, new, durable = changes[rule.at]
             if self.norm == "l1" and rule.whole:
-                gained += _whole_sum(new, durable, narrow) - _whole_sum(old, durable, narrow)
+                gained += _whole_sum(new, durable, narrow)
+                gained -= 0 if old is None else _whole_sum(old, durable, narrow)
             else:
                 plus = self._terms(rule, new, durable, narrow, infinite=infinite).sum()
-                minus = self._terms(rule, old, durable, narrow, infinite=infinite).sum()
+                minus = 0.0
+                if old is not None:
+                    minus = self._terms(rule, old, durable, narrow, infinite=infinite).sum()
                 exact = self.norm == "l1" and rule.weight == 1.0
                 self._add(float(plus), float(minus), 0.0 if exact else len(new) * _TINY)
         if gained:
@@ -142,10 +154,8 @@ class Divergence:
     def value(self) -> float:
         """The divergence now, rounded up; NaN if it has to be computed afresh."""
         whole, floats = self._get_whole(), self._page.floats
-        if self.norm == "max":
+        if self.norm == "max" or self.stale:
             return floats[SUM_FLOAT]
-        if math.isnan(floats[SUM_FLOAT]):
-            return math.nan
         total = max(floats[SUM_FLOAT], 0.0) + floats[SLACK]
         if self.norm == "l2":
             return math.sqrt(total) * _TERM_ERROR if total else 0.0
@@ -168,7 +178,8 @@ class Divergence:
         terms: Array
         if rule.floating:
             with np.errstate(invalid="ignore", over="ignore"):
-                terms = np.abs(live - durable)
+                terms = live - durable
+            np.abs(terms, out=terms)
             if infinite and not math.isfinite(terms.sum()):
                 terms[live == durable] = 0.0  # two infinities of one sign are the same value
         elif narrow:
@@ -244,7 +255,8 @@ def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> 
 
 def _whole_sum(live: Array, durable: Array, narrow: bool) -> int:
     if narrow:
-        return int(np.abs(live - durable).sum())
+        terms = live - durable
+        return int(np.abs(terms, out=terms).sum())
     wide = _wide_difference(live, durable)
     return (int((wide >> 32).sum()) << 32) + int((wide & _HALF).sum())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from tether.state.place import Place
 
+_EXACT = 2.0**53  # below it floats hold all integers
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -182,7 +182,14 @@ class Number(Primitive):
         live, durable = self.value, self._words[DURABLE]
         if not (math.isfinite(live) and math.isfinite(durable)):
             return math.inf if self._weight else 0.0
-        return rounded_up(abs(Fraction(live) - Fraction(durable)) * Fraction(self._weight))
+        size: float = abs(live - durable)
+        if isinstance(size, int):
+            size = rounded_up(size)
+        elif not (live.is_integer() and durable.is_integer() and max(live, durable, size) < _EXACT):
+            size = math.nextafter(size, math.inf)
+        if self._weight == 1.0:
+            return size
+        return math.nextafter(size * self._weight, math.inf) if self._weight else 0.0
 
     def dirty_entries(self) -> int:
         """1 if the number differs from the backup."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
@@ -15,25 +15,39 @@ CHUNK = 1 << 19
 """Rows looked at together: bounds the temporary memory of a scan."""
 
 
-def gather(segment: Segment | None, rows: Array, dtype: str = "i8") -> Array:
-    """A copy of some rows, one line per row."""
+Rows = Union["Array", slice]
+"""Row numbers, or all rows from a first to a last: that spares looking each of them up."""
+
+
+def count_of(rows: Rows) -> int:
+    """How many rows these are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def gather(segment: Segment | None, rows: Rows, dtype: str = "i8") -> Array:
+    """A copy of some rows, one line per row, in memory column by column."""
     if segment is None:
-        return np.empty((len(rows), 0), dtype)
+        return np.empty((count_of(rows), 0), dtype)
     data = segment.data
+    if isinstance(rows, slice):
+        return np.array(data[rows].T, order="C").T
     if data.shape[1] == 1:  # one-dimensional access is a third faster
         return data.reshape(-1).take(rows).reshape(-1, 1)
-    return data.take(rows, axis=0)
-
-
-def assign(segment: Segment, rows: Array, words: Array) -> None:
-    """Overwrite some rows."""
-    if words.shape[1] == 1:
-        segment.data.reshape(-1)[rows] = words[:, 0]
+    if data.shape[1] == 2 and data.itemsize == 8:  # both words of a row by one access
+        taken = data.view(np.complex128).reshape(-1).take(rows)
+        lines = taken.view(data.dtype).reshape(-1, 2)
     else:
-        segment.data[rows] = words
+        lines = data.take(rows, axis=0)
+    return np.ascontiguousarray(lines.T).T
 
 
-def scatter(data: Array, at: int, rows: Array, values: Array) -> None:
+def assign(segment: Segment, rows: Array, words: Array, at: int = 0) -> None:
+    """Overwrite some rows, from column ``at`` on."""
+    for column in range(words.shape[1]):
+        segment.data[:, at + column][rows] = words[:, column]
+
+
+def scatter(data: Array, at: int, rows: Rows, values: Array) -> None:
     """Overwrite one column of some rows."""
     view = data.reshape(-1) if data.shape[1] == 1 else data[:, at]
     view[rows] = values.view(data.dtype)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tether.state.dense import Dense
 
 if TYPE_CHECKING:
@@ -85,7 +83,7 @@ class Vector(Dense):
 
     def _at(self, operation: Operation, index: Any, values: Any, unique: bool) -> None:
         if index is None:
-            rows, unique = np.arange(self.size), True
+            self._change(operation, slice(0, self.size), values, unique=True)
         else:
             rows = self._positions(index, self.size).reshape(-1)
-        self._change(operation, rows, values, unique=unique)
+            self._change(operation, rows, values, unique=unique)
