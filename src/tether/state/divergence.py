@@ -131,12 +131,12 @@ class Divergence:
                 gained += _whole_sum(new, durable, narrow)
                 gained -= 0 if old is None else _whole_sum(old, durable, narrow)
             else:
-                plus = self._terms(rule, new, durable, narrow, infinite=infinite).sum()
+                plus = self._sum(rule, new, durable, narrow, infinite=infinite)
                 minus = 0.0
                 if old is not None:
-                    minus = self._terms(rule, old, durable, narrow, infinite=infinite).sum()
+                    minus = self._sum(rule, old, durable, narrow, infinite=infinite)
                 exact = self.norm == "l1" and rule.weight == 1.0
-                self._add(float(plus), float(minus), 0.0 if exact else len(new) * _TINY)
+                self._add(plus, minus, len(new), 0.0 if exact else len(new) * _TINY)
         if gained:
             self._set_whole(self._get_whole() + gained)
 
@@ -175,17 +175,11 @@ class Divergence:
     def _terms(
         self, rule: _Rule, live: Array, durable: Array, narrow: bool, *, infinite: bool = True
     ) -> Array:
-        terms: Array
-        if rule.floating:
-            with np.errstate(invalid="ignore", over="ignore"):
-                terms = live - durable
-            np.abs(terms, out=terms)
-            if infinite and not math.isfinite(terms.sum()):
-                terms[live == durable] = 0.0  # two infinities of one sign are the same value
-        elif narrow:
-            terms = np.abs(live - durable).astype(np.float64)
-        else:
-            terms = _wide_difference(live, durable).astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            terms = _difference(rule, live, durable, narrow)
+        np.abs(terms, out=terms)
+        if infinite and rule.floating and not math.isfinite(terms.sum()):
+            terms[live == durable] = 0.0  # two infinities of one sign are the same value
         with np.errstate(over="ignore", under="ignore"):
             if rule.weight != 1.0:
                 terms *= rule.weight
@@ -193,12 +187,25 @@ class Divergence:
                 terms *= terms
         return terms
 
-    def _add(self, plus: float, minus: float, tiny: float) -> None:
+    def _sum(
+        self, rule: _Rule, live: Array, durable: Array, narrow: bool, *, infinite: bool
+    ) -> float:
+        if self.norm == "l1" or infinite:
+            return float(self._terms(rule, live, durable, narrow, infinite=infinite).sum())
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            terms = _difference(rule, live, durable, narrow)
+            if rule.weight != 1.0:
+                terms *= rule.weight
+            return float(np.einsum("i,i->", terms, terms))  # squares without a copy of them
+
+    def _add(self, plus: float, minus: float, count: int, tiny: float) -> None:
         floats = self._page.floats
         total = floats[SUM_FLOAT] + (plus - minus)
         floats[SUM_FLOAT] = total  # infinities make it NaN, which asks to compute afresh
         if math.isfinite(total):
-            floats[SLACK] += _SUM_ERROR * (plus + minus + abs(total)) + tiny
+            # Squares are summed in order, which can lose a unit for each of them.
+            error = _SUM_ERROR if self.norm == "l1" else _SUM_ERROR + count * _UNIT
+            floats[SLACK] += error * (plus + minus + abs(total)) + tiny
 
     def _raise_maximum(self, changes: Mapping[int, Change], narrow: bool) -> None:
         largest = self._page.floats[SUM_FLOAT]
@@ -206,7 +213,11 @@ class Divergence:
             if rule.at not in changes or not len(changes[rule.at][1]):
                 continue
             _, new, durable = changes[rule.at]
-            term = float(self._terms(rule, new, durable, narrow).max())
+            if narrow and rule.whole:
+                differences = new - durable
+                term = float(max(int(differences.max()), -int(differences.min())))
+            else:
+                term = float(self._terms(rule, new, durable, narrow).max())
             if not rule.whole or term >= _EXACT_FLOATS:
                 term = term * _TERM_ERROR + (0.0 if rule.weight == 1.0 else _TINY)
             largest = max(largest, term)
@@ -259,6 +270,15 @@ def _whole_sum(live: Array, durable: Array, narrow: bool) -> int:
         return int(np.abs(terms, out=terms).sum())
     wide = _wide_difference(live, durable)
     return (int((wide >> 32).sum()) << 32) + int((wide & _HALF).sum())
+
+
+def _difference(rule: _Rule, live: Array, durable: Array, narrow: bool) -> Array:
+    """Differences as floats; of either sign, or without one."""
+    if rule.floating:
+        return live - durable
+    if narrow:
+        return (live - durable).astype(np.float64)
+    return _wide_difference(live, durable).astype(np.float64)
 
 
 def _wide_difference(live: Array, durable: Array) -> Array:
