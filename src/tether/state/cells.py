@@ -83,10 +83,10 @@ class Cells(DurableCells):
         if 2 * (staged.count - newly_dirty) >= len(self.dirty):
             self.distance.defer()
             return
-        changes = {}
-        for at in self.distance.columns & staged.values.keys():
-            old, new = staged.values[at]
-            changes[at] = (old, new, staged.durable[:, at].view(new.dtype))
+        changes = {
+            at: (old, new, staged.durable[:, at].view(new.dtype))
+            for at, (old, new) in staged.values.items()
+        }
         self.distance.update(changes, narrow=self._narrow(staged.count))
 
     def _touch(self, staged: Staged, stamp: int) -> int:

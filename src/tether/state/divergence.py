@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 
 from tether.core.errors import BadValueError
-from tether.state.header import PAGE, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
+from tether.state.header import PAGE, PEAK, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +39,7 @@ _TERM_ERROR = 1 + 8 * _UNIT
 _TINY = 2.0**-1073  # what a product too small for a float may lose
 _EXACT_FLOATS = 1 << 53
 _HALF = 0xFFFF_FFFF
+_FITS = 1 << 63
 
 Change = tuple["Array | None", "Array", "Array"]
 """Old, new and durable values of one column's touched rows; no old ones: as if they were durable."""
@@ -50,11 +51,8 @@ class _Rule(NamedTuple):
     at: int
     floating: bool
     weight: float
-
-    @property
-    def whole(self) -> bool:
-        """Whether its differences are integers."""
-        return not self.floating and self.weight == 1.0
+    whole: bool
+    """Whether its differences are integers."""
 
     def view(self, words: Array) -> Array:
         """The column's values out of stored words."""
@@ -77,7 +75,10 @@ class Divergence:
     ) -> None:
         self.norm = norm
         self._page = page
-        rules = [_Rule(c.at, c.floating, float(weights.get(c.name, 1.0))) for c in columns]
+        rules = []
+        for c in columns:
+            weight = float(weights.get(c.name, 1.0))
+            rules.append(_Rule(c.at, c.floating, weight, not c.floating and weight == 1.0))
         self._rules = [rule for rule in rules if rule.weight > 0 and norm != "count"]
         self._all_whole = all(rule.whole for rule in self._rules)
         self.columns = {rule.at for rule in self._rules}
@@ -87,6 +88,7 @@ class Divergence:
         """The same distance with sums of its own, computed from (live, durable) words of rows."""
         other = copy(self)
         other._page = Page(np.zeros(PAGE, np.int64))
+        other._page.words[PEAK] = self._page.words[PEAK]
         for live, durable in pairs:
             changes = {}
             for rule in self._rules:
@@ -130,6 +132,8 @@ class Divergence:
             if self.norm == "l1" and rule.whole:
                 gained += _whole_sum(new, durable, narrow)
                 gained -= 0 if old is None else _whole_sum(old, durable, narrow)
+            elif rule.whole and (4 * self._page.words[PEAK]) ** 2 * len(new) < _FITS:
+                gained += _whole_squares(old, new, durable)
             else:
                 plus = self._sum(rule, new, durable, narrow, infinite=infinite)
                 minus = 0.0
@@ -158,6 +162,7 @@ class Divergence:
             return floats[SUM_FLOAT]
         total = max(floats[SUM_FLOAT], 0.0) + floats[SLACK]
         if self.norm == "l2":
+            total = max(floats[SUM_FLOAT] + whole, 0.0) + floats[SLACK]
             return math.sqrt(total) * _TERM_ERROR if total else 0.0
         if total:
             return (rounded_up(whole) + total) * _TERM_ERROR
@@ -267,9 +272,19 @@ def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> 
 def _whole_sum(live: Array, durable: Array, narrow: bool) -> int:
     if narrow:
         terms = live - durable
-        return int(np.abs(terms, out=terms).sum())
+        return int(np.add.reduce(np.abs(terms, out=terms)))
     wide = _wide_difference(live, durable)
     return (int((wide >> 32).sum()) << 32) + int((wide & _HALF).sum())
+
+
+def _whole_squares(old: Array | None, new: Array, durable: Array) -> int:
+    """What the sum of squared differences gains, where neither it nor a square can overflow."""
+    difference = new - durable
+    if old is None:
+        return int(np.dot(difference, difference))
+    difference += old
+    difference -= durable
+    return int(np.dot(new - old, difference))  # a² - b² = (a - b)(a + b)
 
 
 def _difference(rule: _Rule, live: Array, durable: Array, narrow: bool) -> Array:
