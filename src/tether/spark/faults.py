@@ -14,9 +14,19 @@ from typing import Literal
 import msgspec
 
 Point = Literal[
-    "before-attach", "halfway", "after-apply", "during-backup", "after-commit", "during-recovery"
+    "before-attach",
+    "after-log",
+    "halfway",
+    "after-apply",
+    "during-backup",
+    "during-writing",
+    "after-commit",
+    "during-recovery",
+    "during-replay",
+    "during-rewind",
 ]
-"""Points of :mod:`tether.spark.slot` at which a slot's Python worker can be struck."""
+"""Points of the epoch protocol (:mod:`tether.spark.slot`) at which a slot's Python worker can be
+struck; at "during-rewind" it is the driver."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

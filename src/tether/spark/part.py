@@ -15,17 +15,27 @@ right after each step means:
 from __future__ import annotations
 
 import contextlib
+import uuid
 from typing import TYPE_CHECKING
 
-import msgspec
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tether.backup.commits import CommitRecord, SlotCommit
+from tether.backup.commits import CommitRecord
 from tether.backup.history import CommitHistory
 from tether.backup.names import slot_key
 from tether.backup.sweeping import sweep
-from tether.core.errors import TetherError
+from tether.core.barrier import Barrier
+from tether.core.errors import BackupError, TetherError
 from tether.spark.binding import bind_store
+from tether.spark.commit_entries import (
+    clock_commit,
+    clock_name,
+    has_news,
+    keeps_clock,
+    slim,
+    slot_commit,
+    stored_clock,
+)
 from tether.spark.control import GENESIS, Purpose, SlotControl, StreamClock
 from tether.spark.event_time import advance
 from tether.spark.flow import Node, OperatorNode, StepNode, evaluate
@@ -35,6 +45,8 @@ from tether.spark.plan import SLOT, EpochPlan
 from tether.spark.program import Program
 from tether.spark.session import tune_epochs
 from tether.spark.sinks import discard
+from tether.spark.snapshot_content import clocks_in, content
+from tether.spark.snapshot_keeper import SnapshotKeeper
 from tether.spark.statuses import SlotId, StatusBoard
 from tether.spark.task import SlotTask
 
@@ -106,6 +118,16 @@ class Part:
         self._history = CommitHistory()
         self._records_since_drop = 0
         self._safe = False
+        self._keeper = self._snapshot_keeper()
+        self._snapshot: tuple[int, int | None] | None = None
+        """The barrier that ends the epoch in hand, if one does."""
+
+    def _snapshot_keeper(self) -> SnapshotKeeper | None:
+        policy = next(iter(self.operators.values())).policy
+        if not isinstance(policy, Barrier):
+            return None
+        slots = [(node.name, slot) for node in self.operators for slot in range(node.slots)]
+        return SnapshotKeeper(policy, slots, self._story)
 
     def open(self, session: SparkSession, query_id: str, epoch: int) -> None:
         """Make ready for the first epoch of this run, and take over what is in the store."""
@@ -125,15 +147,17 @@ class Part:
             for ledger in self.ledgers.values():
                 ledger.resume(self._history, self.committed_epoch + 1)
             self._lineages = self._stored_lineages(self.committed_epoch + 1)
-            self._feedback.resume(
-                self._store,
-                self._history,
-                operators,
-                self.committed_epoch,
-                again=self._records_all,
-            )
+            self._resume(self._store, self.committed_epoch)
         elif epoch == self.first_epoch:
             self._lineages = {node.name: {} for node in self.operators}
+        self._board = StatusBoard(session.sparkContext)
+        self.place(session)
+
+    def place(self, session: SparkSession) -> None:
+        """Plan epochs for a session of Spark's: the first, or that of a stream begun anew."""
+        self.release()
+        self._anchors.clear()
+        operators = list(self.operators.values())
         # One shuffle can serve groupBy and slots only in operators of the session's own number.
         combining = [p.slots for p in operators if p.combine() is not None]
         fused = combining[0] if combining else operators[0].slots
@@ -143,9 +167,53 @@ class Part:
             plan = EpochPlan(node.key, node.slots, prepared.combine(), anchor, node.event_time)
             if node.slots != fused:
                 plan.unfuse()
+            if self._safe:
+                plan.unfuse()
             self._plans[node] = plan
-        self._board = StatusBoard(session.sparkContext)
         self._session = session
+
+    def _resume(self, store: BackupStore, committed: int) -> None:
+        """Take over feedback, clocks and snapshots as of the end of an epoch."""
+        operators = list(self.operators.values())
+        self._clocks |= {
+            p.name: stored_clock(self._history, p, committed + 1)
+            for p in operators
+            if keeps_clock(p)
+        }
+        snapshot = self._history.complete_snapshot(committed + 1)
+        if self._keeper is not None:
+            self._keeper.resume(snapshot)
+        if self._keeper is not None and snapshot is not None and snapshot.epoch == committed:
+            self._feedback.put_back(store, snapshot, operators)
+            self._clocks |= clocks_in(store, snapshot, operators)
+        else:
+            again = self._records_all
+            self._feedback.resume(store, self._history, operators, committed, again=again)
+
+    @property
+    def snapshot_epoch(self) -> int:
+        """Epoch of the newest complete snapshot; the one before the first where there is none."""
+        snapshot = self._history.complete_snapshot(self.committed_epoch + 1)
+        return self.first_epoch - 1 if snapshot is None else snapshot.epoch
+
+    def go_back(self, epoch: int, why: str) -> None:
+        """Forget all that came after ``epoch``, whose snapshot the slots restore when they run next.
+
+        Args:
+            epoch: Epoch of the newest complete snapshot, or the one before the first.
+            why: What made it necessary.
+        """
+        assert self._store is not None
+        if self._keeper is not None:
+            self._keeper.lost(why, self.committed_epoch + 1)
+        # No state that is resident anywhere has such a lineage, so none is taken for the right one.
+        lineage = f"rewound-{uuid.uuid4().hex}"
+        self._lineages = {
+            node.name: dict.fromkeys(range(node.slots), lineage) for node in self.operators
+        }
+        self._clocks = {node.name: StreamClock() for node in self.operators}
+        self.committed_epoch = epoch
+        self._resume(self._store, epoch)
 
     def _anchor(self, session: SparkSession, slots: int) -> Anchor:
         if slots not in self._anchors:
@@ -183,6 +251,7 @@ class Part:
             feedback=sent.items if sent else b"",
             feedback_epoch=sent.epoch if sent else -1,
             clock=self._clocks[name],
+            snapshot=self._snapshot,
         )
 
     def _task(
@@ -221,6 +290,9 @@ class Part:
             given: Rows of sources, and of nodes of another part.
             epoch: Number of the epoch.
         """
+        if self._keeper is not None:
+            self._complete_snapshot(epoch)
+            self._snapshot = self._keeper.begin(epoch)
         try:
             statuses = self._run_slots(given, epoch)
         except Exception as error:
@@ -331,12 +403,20 @@ class Part:
     def _commit(
         self, epoch: int, statuses: dict[SlotId, SlotStatus], *, amends: bool = False
     ) -> None:
+        by_name = {prepared.name: prepared for prepared in self.operators.values()}
         entries = {
             slot_key(*slot): slot_commit(status)
             for slot, status in statuses.items()
-            if amends or self._records_all or _has_news(status)
+            if amends or self._records_all or has_news(by_name[slot[0]], status)
         }
+        items = {slot_key(*slot): s.logged for slot, s in statuses.items() if s.logged is not None}
+        self._advance_clocks(statuses)
         if not amends:
+            entries |= {
+                slot_key(clock_name(p), 0): clock_commit(self._clocks[p.name], epoch)
+                for p in self.operators.values()
+                if self._store is not None and keeps_clock(p)
+            }
             entries |= self._feedback.save(
                 self._store,
                 self.operators.values(),
@@ -349,8 +429,10 @@ class Part:
         # this time: what the first run wrote counts no more.
         known = self._history.last_epoch
         rerun = known is not None and known >= epoch and not amends
-        if self._store is not None and (entries or rerun):
-            record = CommitRecord(epoch=epoch, run=self._run_id, slots=entries, amends=amends)
+        if self._store is not None and (entries or items or rerun):
+            record = CommitRecord(
+                epoch=epoch, run=self._run_id, slots=entries, amends=amends, items=items
+            )
             self._store.append_commit(record)
             self._history.apply(record)
             self._drop_unneeded(epoch - 1)  # that one is committed, for this one has begun
@@ -360,12 +442,34 @@ class Part:
                     self._lineages[operator][slot] = status.lineage
         self._feedback.deliver(self.operators.values(), statuses)
         for node in self.operators:
-            own = {slot: _slim(s) for (name, slot), s in statuses.items() if name == node.name}
-            spans = [status.event_times for status in own.values()]
-            self._clocks[node.name] = advance(self._clocks[node.name], spans, node.lateness)
+            own = {slot: slim(s) for (name, slot), s in statuses.items() if name == node.name}
             self.ledgers[node.name].note(own)
         self._story.add_epoch(statuses.values())
         self.committed_epoch = epoch
+        if self._keeper is not None:
+            held = content(self._feedback, self._clocks, self.operators.values())
+            self._keeper.note(epoch, statuses, held)
+
+    def _advance_clocks(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
+        for node in self.operators:
+            spans = [s.event_times for (name, _), s in statuses.items() if name == node.name]
+            self._clocks[node.name] = advance(self._clocks[node.name], spans, node.lateness)
+
+    def _complete_snapshot(self, epoch: int) -> None:
+        """Declare a snapshot complete whose parts are durable; Spark has committed its epoch."""
+        assert self._keeper is not None
+        assert self._store is not None
+        if not self._keeper.due:
+            return
+        try:
+            record = self._keeper.record(self._store, self._query_id, self._run_id)
+            self._store.append_commit(record)
+        except BackupError as error:
+            self._keeper.failed(str(error), epoch)
+            return
+        self._history.apply(record)
+        self._keeper.recorded(epoch)
+        sweep(self._store, self._history, epoch - 1)  # what only older snapshots need
 
     def _drop_unneeded(self, committed: int) -> None:
         self._records_since_drop += 1
@@ -387,9 +491,20 @@ class Part:
             return
         assert self._board is not None
         self._board.forget()
+        if self._keeper is not None:
+            if epoch != self.committed_epoch:
+                return  # of the epoch before only the slots know all; the last snapshot stands
+            self._complete_snapshot(epoch + 1)
+            self._snapshot = self._keeper.next()
         for node in self.operators:
             discard(self._task(node, self._punctuation(node), epoch, "flush"), epoch)
-        self._commit(epoch, self._board.take(epoch), amends=True)
+        statuses = self._board.take(epoch)
+        if self._keeper is None:
+            self._commit(epoch, statuses, amends=True)
+        else:
+            held = content(self._feedback, self._clocks, self.operators.values())
+            self._keeper.note(epoch, statuses, held)
+            self._complete_snapshot(epoch + 1)
 
     def clean(self) -> None:
         """Remove the arenas."""
@@ -402,29 +517,3 @@ class Part:
         """Forget where slots were placed."""
         for anchor in self._anchors.values():
             anchor.release()
-
-
-def _has_news(status: SlotStatus) -> bool:
-    changed = status.windows_ended and status.failures
-    return status.frame is not None or status.recovery is not None or bool(changed)
-
-
-def _slim(status: SlotStatus) -> SlotStatus:
-    """The status without the items that it brought: those are not the ledger's to keep."""
-    return msgspec.structs.replace(status, feedback=b"") if status.feedback else status
-
-
-def slot_commit(status: SlotStatus) -> SlotCommit:
-    """What a commit record says of a slot."""
-    frame = status.frame
-    return SlotCommit(
-        epoch=status.epoch,
-        frame=frame.ref if frame else None,
-        kind=frame.kind if frame else None,
-        carried=frame.carried if frame else 0.0,
-        divergence_after=status.divergence,
-        exact=status.exact,
-        failures=status.failures,
-        lineage=status.lineage,
-        policy_state=status.policy_state,
-    )

@@ -38,6 +38,12 @@ class Program:
     drops_event_time: bool = False
     """Whether that column was added for the clock only, and is not the operator's to see."""
 
+    def seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as the operator is to see it."""
+        if not self.drops_event_time:
+            return batch
+        return batch.drop_columns([self.event_time])
+
     def open_store(self) -> BackupStore:
         """The backup store, opened once per process.
 
