@@ -40,8 +40,8 @@ lint: environment ## check style, types and which package may import which
 bench: environment ## measure against Spark's own stores: make bench ARGS="NAME --json"
 	@$(RUN) tether bench $(or $(ARGS),--help)
 
-chaos: environment ## run only the tests that kill real processes
-	@$(RUN) python -m pytest -m chaos -v $(ARGS)
+chaos: environment ## kill real processes, in the long form of those tests too
+	@TETHER_LONG=1 $(RUN) python -m pytest -m chaos -v $(ARGS)
 
 # Pins with hashes in pip's own format, not uv.lock: that one writes the address of the package index of whoever
 # made it into every line, and could then be used only where that index is reached. These say what, not whence.

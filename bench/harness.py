@@ -65,14 +65,26 @@ class Experiment:
         self._load_at_start = os.getloadavg()[0]
 
     def measure(self, contenders: dict[str, Callable[[], Measurement]]) -> None:
-        """Run every contender once per round."""
+        """Run every contender once per round; each round begins with another one.
+
+        Before the first round its first contender runs once without being counted: whoever comes
+        first would else pay for Spark's own warming up.
+        """
+        names = list(contenders)
+        say(f"{self.name}: warming up with {names[0]}")
+        contenders[names[0]]()
+        self.runs = {name: [] for name in names}
         for round_ in range(self.repeats):
-            for name, run in contenders.items():
-                say(f"{self.name}: round {round_ + 1} of {self.repeats}, {name}")
-                result = run()
+            first = round_ % len(names)
+            for name in names[first:] + names[:first]:
+                result = contenders[name]()
                 if not result.answer_checked:
                     raise AssertionError(f"{name} gave a wrong answer: its time does not count")
-                self.runs.setdefault(name, []).append(result)
+                self.runs[name].append(result)
+                say(
+                    f"{self.name}: round {round_ + 1} of {self.repeats}, {name}: "
+                    f"{result.median_ms:.0f} ms"
+                )
 
     def median(self, contender: str) -> float:
         """Median over rounds of the median epoch, in milliseconds."""

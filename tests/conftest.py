@@ -39,6 +39,16 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the long tests to those who ask for them."""
+    if os.environ.get("TETHER_LONG"):
+        return
+    skip = pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1")
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(skip)
+
+
 @pytest.fixture(scope="session")
 def s3_options() -> Iterator[dict[str, Any]]:
     """A real server that speaks S3, on loopback, with a bucket in it."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pyspark
 
-from tether.cli.processes import kill_all
+from tether.testing.processes import kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +39,20 @@ class Counting:
     def run(self, faults: list[Fault] = []) -> dict[str, Any] | None:  # noqa: B006 - never changed
         """The command's JSON; None where it died or was killed."""
         with self.started(faults) as process:
-            said, _ = process.communicate(timeout=LONGEST_SECONDS)
+            return self.finish(process)
+
+    def finish(self, process: subprocess.Popen[str]) -> dict[str, Any] | None:
+        """Wait for a started command; its JSON, or None where it died or was killed."""
+        said, _ = process.communicate(timeout=LONGEST_SECONDS)
         return json.loads(said.splitlines()[-1]) if process.returncode == 0 else None
+
+    def await_epochs(self, epochs: int, process: subprocess.Popen[str]) -> None:
+        """Wait until Spark has committed so many epochs."""
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while self.epochs_committed() < epochs:
+            assert process.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
 
     @contextmanager
     def started(self, faults: list[Fault] = []) -> Iterator[subprocess.Popen[str]]:  # noqa: B006

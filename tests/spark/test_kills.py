@@ -11,9 +11,9 @@ import pytest
 from tether.backup.inspect import describe_store
 from tether.backup.opening import open_store
 from tether.backup.recovery import recover_chain
-from tether.cli.processes import descendants
 from tether.spark.faults import Fault
 from tether.testing.epochs import write_epochs
+from tether.testing.processes import descendants
 
 from .commands import Counting
 from .counting import l1_error, skewed_keys, true_counts

@@ -12,8 +12,10 @@ except ModuleNotFoundError:  # pragma: no cover - depends on how the package was
 from tether import __version__
 from tether.cli.bench import bench
 from tether.cli.demo import demo
+from tether.cli.drill import drill
 from tether.cli.inspect import inspect
 from tether.cli.run import run
+from tether.cli.simulate import simulate
 from tether.core.errors import TetherError
 
 app = typer.Typer(
@@ -25,7 +27,9 @@ app = typer.Typer(
 app.command()(demo)
 app.add_typer(run, name="run")
 app.command()(inspect)
+app.add_typer(drill, name="drill")
 app.command()(bench)
+app.command()(simulate)
 
 
 @app.command()

@@ -17,8 +17,8 @@ import typer
 
 from tether.cli.demo_data import worst_error, write_words
 from tether.cli.demo_view import DemoView
-from tether.cli.processes import kill, kill_all, python_workers
 from tether.core.errors import TetherError
+from tether.testing.processes import kill, kill_all, python_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

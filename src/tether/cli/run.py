@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +13,14 @@ import msgspec
 import typer
 
 from tether.cli.answers import LatestPerKey
+from tether.cli.choosing import choose, default_slots, show_derivation
 from tether.cli.session import open_session
 from tether.core.errors import BadValueError
-from tether.core.parse import parse_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tether.core.policy import Policy
     from tether.operator import Operator
     from tether.spark.faults import Fault
     from tether.spark.query import Query
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 run = typer.Typer(help="Run a ready operator over a directory of files.", no_args_is_help=True)
 
 Input = Annotated[Path, typer.Option("--input", help="Directory of files to stream.")]
-Policy = Annotated[
+PolicyText = Annotated[
     str, typer.Option("--policy", help="For example approximate:max_state_error=1000.")
 ]
 Backup = Annotated[str | None, typer.Option("--backup", help="Directory or URL of the backups.")]
@@ -38,6 +40,16 @@ Master = Annotated[str, typer.Option("--master", help="Spark's master URL.")]
 FilesPerEpoch = Annotated[int, typer.Option("--files-per-epoch", help="Files read in one epoch.")]
 Answer = Annotated[Path | None, typer.Option("--answer", help="Write the answer here, as Parquet.")]
 Scope = Annotated[str, typer.Option("--arena-scope", help="node or executor.")]
+Accuracy = Annotated[
+    str | None,
+    typer.Option(
+        "--accuracy",
+        help="An accuracy instead of a policy, for example absolute:max_error=100,of=key.",
+    ),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Print how the thresholds are derived; run nothing.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -49,7 +61,7 @@ def counts(
         list[str] | None, typer.Option("--sum", help="Column to sum; may be repeated.")
     ] = None,
     divergence: Annotated[str, typer.Option("--divergence", help="l1, l2 or max.")] = "l1",
-    policy: Policy = "no-tolerance",
+    policy: PolicyText = "no-tolerance",
     backup: Backup = None,
     checkpoint: Checkpoint = None,
     slots: Slots = None,
@@ -57,23 +69,28 @@ def counts(
     files_per_epoch: FilesPerEpoch = 1,
     answer: Answer = None,
     arena_scope: Scope = "node",
+    accuracy: Accuracy = None,
+    explain: Explain = False,
     as_json: AsJson = False,
 ) -> None:
     """Counts and sums per key, over Parquet, JSON or CSV files."""
-    parse_policy(policy)  # a slip is cheaper before Spark starts
+    chosen = choose(policy, accuracy)  # a slip is cheaper before Spark starts
     from tether.algorithms.aggregate import KeyedAggregate  # noqa: PLC0415 - needs PySpark
 
+    operator = KeyedAggregate(sums or (), divergence=chosen.divergence or divergence)
+    if explain:
+        show_derivation(chosen, operator, key, slots or default_slots(master), as_json=as_json)
+        return
     session = open_session(master)
     rows = _read(session, input_, files_per_epoch)
-    operator = KeyedAggregate(sums or (), divergence=divergence)
-    settings = _Settings(policy, backup, checkpoint, slots, answer, arena_scope, as_json)
+    settings = _Settings(chosen.policy, backup, checkpoint, slots, answer, arena_scope, as_json)
     _stream(rows, operator, key, settings)
 
 
 @run.command()
 def wordcount(
     input_: Input,
-    policy: Policy = "no-tolerance",
+    policy: PolicyText = "no-tolerance",
     backup: Backup = None,
     checkpoint: Checkpoint = None,
     slots: Slots = None,
@@ -81,21 +98,29 @@ def wordcount(
     files_per_epoch: FilesPerEpoch = 1,
     answer: Answer = None,
     arena_scope: Scope = "node",
+    accuracy: Accuracy = None,
+    explain: Explain = False,
     as_json: AsJson = False,
 ) -> None:
     """How often each word comes in a directory of text files."""
-    parse_policy(policy)
+    chosen = choose(policy, accuracy, only="max")
     from tether.algorithms.word_count import WordCount, words  # noqa: PLC0415 - needs PySpark
 
+    if explain:
+        show_derivation(
+            chosen, WordCount(), ["word"], slots or default_slots(master), as_json=as_json
+        )
+        return
     session = open_session(master)
     _check_directory(input_)
     lines = session.readStream.option("maxFilesPerTrigger", files_per_epoch).text(str(input_))
-    settings = _Settings(policy, backup, checkpoint, slots, answer, arena_scope, as_json)
+    settings = _Settings(chosen.policy, backup, checkpoint, slots, answer, arena_scope, as_json)
     _stream(words(lines), WordCount(), ["word"], settings)
 
 
-class _Settings(msgspec.Struct):
-    policy: str
+@dataclass
+class _Settings:
+    policy: Policy
     backup: str | None
     checkpoint: str | None
     slots: int | None
@@ -141,7 +166,7 @@ def _stream(rows: DataFrame, operator: Operator, key: list[str], settings: _Sett
         .apply(operator, key=key, parallelism=settings.slots)
         .start(
             latest,
-            tolerance=parse_policy(settings.policy),
+            tolerance=settings.policy,
             backup=settings.backup,
             checkpoint=settings.checkpoint,
             trigger={"availableNow": True},

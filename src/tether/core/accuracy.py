@@ -9,10 +9,11 @@ appendix A).
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from tether.core.approximate import Approximate
 from tether.core.budget import Budget
 from tether.core.checks import amount
 from tether.core.errors import BadValueError
@@ -42,6 +43,20 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     def explain(self) -> str:
         """The derivation as numbered lines, for ``--explain``."""
         return "\n".join(f"{number}. {line}" for number, line in enumerate(self.because, 1))
+
+    def policy(self, **settings: Any) -> Approximate:
+        """The policy that keeps to the budget; ``settings`` as for ``Approximate``.
+
+        Example:
+            >>> absolute_error(100, of="total").policy().max_state_error
+            100.0
+        """
+        return Approximate(
+            self.budget.max_state_error,
+            self.budget.max_lost_items,
+            self.budget.max_unacked_items,
+            **settings,
+        )
 
 
 def count_min_size(

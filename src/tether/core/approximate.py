@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tether.core.budget import Budget
@@ -144,9 +145,7 @@ class Approximate:
 
     def thresholds(self, state: SlotPolicyState, placement: Placement) -> Thresholds:
         """θ, l and γ of a slot now: what one failure now can lose at most."""
-        if isinstance(self.window, Decaying):
-            return whole_share(self.budget, placement)
-        return after_failures(initial_thresholds(self.budget, placement), state.failures)
+        return _thresholds(self, state.failures, placement)
 
     def threshold(self, state: SlotPolicyState, placement: Placement) -> float:
         """θ: the largest divergence that the slot may carry into a committed epoch now."""
@@ -179,6 +178,14 @@ class Approximate:
             return ()
         target = self.backup_target * theta
         return (BackUpState(target=target, cause="theta", wait=divergence > theta),)
+
+
+@lru_cache(maxsize=4096)
+def _thresholds(policy: Approximate, failures: int, placement: Placement) -> Thresholds:
+    # Asked for at every epoch of every slot, and seldom another than before.
+    if isinstance(policy.window, Decaying):
+        return whole_share(policy.budget, placement)
+    return after_failures(initial_thresholds(policy.budget, placement), failures)
 
 
 def _plain(number: float) -> float | str:

@@ -144,6 +144,12 @@ def receive(
     backups come before the acknowledgement. If the state is backed up whenever its divergence is
     above θ, checked after each ``ProcessItems``, a loss costs at most θ and ``l`` items.
 
+    Two things are the caller's to keep. A sender's items come in the order of their numbers: what
+    was under way when a receiver was lost must not reach it any more, or what is sent again after
+    it would pass for known. And events are taken one at a time: the next one only when all that
+    the last one asked for is done, and a ``ProcessItems`` counts as done only when the backup that
+    it made necessary is durable.
+
     Args:
         state: The receiver's.
         event: What happened.

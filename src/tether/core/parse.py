@@ -58,7 +58,7 @@ def parse_policy(text: str) -> Policy:
         tether.core.errors.BadValueError: 'aproximate' is no policy. Why: ...
     """
     name, _, rest = text.strip().partition(":")
-    settings = _settings(rest)
+    settings = parse_settings(rest)
     if name in ("no-tolerance", "none", "mini-batch"):
         if settings:
             raise BadValueError(
@@ -88,7 +88,8 @@ def parse_policy(text: str) -> Policy:
     return UpstreamBackup(**values) if name == "upstream-backup" else Approximate(**values)
 
 
-def _settings(text: str) -> dict[str, str]:
+def parse_settings(text: str) -> dict[str, str]:
+    """``name=value,name=value`` as a dictionary of texts."""
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = part.partition("=")
@@ -118,7 +119,7 @@ def _value(policy: str, key: str, text: str) -> dict[str, Any]:
         return {key: _window(text)}
     if key == "interval":
         return _interval(text)
-    return {key: text if key == "mode" else _number(key, text)}
+    return {key: text if key == "mode" else parse_number(key, text)}
 
 
 def _interval(text: str) -> dict[str, Any]:
@@ -130,10 +131,11 @@ def _interval(text: str) -> dict[str, Any]:
             do="Write for example 10epochs or 2s.",
         )
     by = "seconds" if match["unit"].startswith("s") else "epochs"
-    return {"interval": _number("interval", match["length"]), "by": by}
+    return {"interval": parse_number("interval", match["length"]), "by": by}
 
 
-def _number(key: str, text: str) -> float:
+def parse_number(key: str, text: str) -> float:
+    """A decimal number, or the error that names the setting."""
     try:
         return float(text)
     except ValueError:
@@ -154,4 +156,4 @@ def _window(text: str) -> Window | None:
             why="A window is a kind, a length and a unit.",
             do="Write for example hopping:60s, sliding:5000items or decaying:20epochs.",
         )
-    return _KINDS[match["kind"]](_number("window", match["length"]), _UNITS[match["unit"]])
+    return _KINDS[match["kind"]](parse_number("window", match["length"]), _UNITS[match["unit"]])

@@ -1,0 +1,82 @@
+"""Grep: the lines that match a pattern, from all slots, merged. No state at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tether.core.errors import BadValueError
+from tether.operator import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from tether.output import Output
+
+
+class Grep(Operator):
+    """Upstream: pass on the rows whose text matches.
+
+    Nothing is kept between rows, so nothing can be lost (AF-Stream 2019, table 3).
+
+    Args:
+        pattern: A regular expression in RE2's syntax.
+        column: The text column.
+        ignore_case: Whether capital and small letters are alike.
+
+    Example:
+        >>> Grep("whale").name
+        'grep'
+    """
+
+    def __init__(self, pattern: str, column: str = "value", *, ignore_case: bool = False) -> None:
+        self._pattern, self._column, self._ignore_case = pattern, column, ignore_case
+        try:
+            self._matches(pa.array([""]))
+        except pa.ArrowInvalid as error:
+            raise BadValueError(
+                f"The pattern {pattern!r} is not a regular expression.", why=str(error)
+            ) from error
+
+    def bind(self, schema: StructType, key: list[str]) -> None:
+        """Rows go out as they come in."""
+        del key
+        if self._column not in schema.names:
+            raise BadValueError(
+                f"The text column {self._column!r} is not in the input.",
+                why=f"The input has the columns {schema.names}.",
+            )
+        kind = schema[self._column].dataType.simpleString()
+        if kind != "string":
+            raise BadValueError(
+                f"The column {self._column!r} of type {kind} is not text.",
+                do="Cast it to string first.",
+            )
+        self.output = schema
+
+    def process(self, batch: pa.RecordBatch, out: Output) -> None:
+        """Filter; a null line matches nothing."""
+        out.emit(batch.filter(self._matches(batch.column(self._column))))
+
+    def _matches(self, lines: pa.Array) -> pa.Array:
+        return pc.match_substring_regex(lines, self._pattern, ignore_case=self._ignore_case)
+
+
+class MergedLines(Operator):
+    """Downstream: bring the matched rows of all slots into one (``parallelism=1``).
+
+    Example:
+        >>> MergedLines().name
+        'merged_lines'
+    """
+
+    def bind(self, schema: StructType, key: list[str]) -> None:
+        """Rows go out as they come in."""
+        del key
+        self.output = schema
+
+    def process(self, batch: pa.RecordBatch, out: Output) -> None:
+        """Pass on."""
+        out.emit(batch)

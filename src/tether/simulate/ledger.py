@@ -1,0 +1,99 @@
+"""The books: what every loss took, measured, and every promise that was not kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tether.core.bound import Loss, SlotFacts, bound
+
+if TYPE_CHECKING:
+    from tether.core.bound import Bound
+    from tether.core.thresholds import Thresholds
+    from tether.simulate.scenario import Scenario
+
+ROUNDING = 1 + 1e-12
+"""Distances by ``l2`` are measured in floats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toll:
+    """What one loss of a slot took, and what it was allowed to take."""
+
+    slot: int
+    time: float
+    """When the slot was lost, in virtual seconds."""
+    seconds: float
+    """From then until it could go on."""
+    allowed: Thresholds
+    state: float
+    """Distance of the recovered state from the one that was lost."""
+    items: int
+    """Items that were acknowledged, and neither processed nor backed up."""
+    unacked: int
+    """Items accepted and sent, whose receipt was not acknowledged."""
+
+
+@dataclass
+class Ledger:
+    """Adds up losses and checks them against the budget, loss by loss."""
+
+    scenario: Scenario
+    tolls: list[Toll] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    totals: list[tuple[float, float]] = field(default_factory=list)
+    """After every loss: its time, and the state error that all losses so far add up to."""
+    _state: float = 0.0
+    _items: int = 0
+    _unacked: int = 0
+
+    def check(self, what: str, value: float, most: float) -> None:
+        """Note a violation if ``value`` is above ``most``."""
+        if not value <= most * ROUNDING:
+            self.violations.append(f"{what}: {value:g} is above {most:g}")
+
+    def loss(self, toll: Toll) -> None:
+        """Book a loss: within the slot's thresholds, and all losses together within the budget."""
+        self.tolls.append(toll)
+        where = f"slot {toll.slot} at {toll.time:.6f} s"
+        self.check(f"state lost by {where}", toll.state, toll.allowed.theta)
+        self.check(f"items lost by {where}", toll.items, toll.allowed.l)
+        self.check(f"unacknowledged items lost by {where}", toll.unacked, toll.allowed.gamma)
+        self._state += toll.state
+        self._items += toll.items
+        self._unacked += toll.unacked
+        self.totals.append((toll.time, self._state))
+        if self.scenario.policy.window is not None:
+            return  # the budget is one window's there: its answers are checked instead
+        budget = self.scenario.policy.budget
+        self.check(f"all state lost up to {where}", self._state, budget.max_state_error)
+        self.check(f"all items lost up to {where}", self._items, budget.max_lost_items)
+        self.check(
+            f"all unacknowledged lost up to {where}", self._unacked, budget.max_unacked_items
+        )
+
+    def bound(self) -> Bound:
+        """The bound as a query would report it from these losses; see ``tether.core.bound``."""
+        scenario = self.scenario
+        losses: dict[int, list[Loss]] = {}
+        for toll in self.tolls:
+            lost = Loss(epoch=0, at_most=toll.allowed.theta, items=toll.items)
+            losses.setdefault(toll.slot, []).append(lost)
+        facts = [
+            SlotFacts(
+                operator=f"{slot // scenario.copies:03}",
+                slot=slot,
+                divergence=0.0,
+                theta=math.inf,
+                losses=tuple(losses.get(slot, ())),
+                placement=scenario.placement(slot // scenario.copies),
+            )
+            for slot in range(scenario.slots)
+        ]
+        return bound(facts, budget=scenario.policy.budget)
+
+    @property
+    def lost(self) -> tuple[float, int, int]:
+        """State, items and unacknowledged items that were lost in all."""
+        return self._state, self._items, self._unacked

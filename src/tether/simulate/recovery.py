@@ -1,0 +1,112 @@
+"""A lost slot becomes a slot again (AF-Stream 2019 §3.4.3), and the loss is measured.
+
+Found lost → backups read → state restored → the failure counted, durably → items above the state's
+number replayed. A death in the middle starts it over; nothing is lost by that, as nothing has gone
+on from the restored state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from tether.core.items import ReceiverState, recovered, replay
+from tether.core.policy import RecordFailures, Recovered
+from tether.simulate.items import count, cut
+from tether.simulate.ledger import Toll
+from tether.simulate.store import Record
+from tether.simulate.sums import add_up
+
+if TYPE_CHECKING:
+    from tether.core.thresholds import Thresholds
+    from tether.simulate.clock import Doing
+    from tether.simulate.items import Run
+    from tether.simulate.slot import Slot
+    from tether.simulate.store import SlotLog
+    from tether.state.segment import Array
+
+
+class Fallen(NamedTuple):
+    """What a slot was at the moment when it was lost; known to the ledger only."""
+
+    time: float
+    live: Array
+    """Its sums at the end of the last committed epoch."""
+    allowed: Thresholds
+    processed: int
+    received: int
+    runs: list[Run]
+    """Items in its memory."""
+    unacked: int
+
+
+def recover(slot: Slot) -> Doing:
+    """Bring a lost slot back from what is durable."""
+    world = slot.world
+    clock, log, policy = world.clock, world.log(slot), world.scenario.policy
+    fallen = slot.fallen
+    assert fallen is not None
+    yield clock.now + world.scenario.timing.detection
+    yield world.store.transfer(slot.number, log.nbytes, clock.now)
+    world.torn += log.cut_torn()
+
+    slot.sums = slot.new_state()
+    slot.sums.restore(log.frames(), slot.epoch - 1)
+    number = max((record.number for record in log.records if record.frame), default=0)
+    known = [record.policy_state for record in log.records if record.policy_state is not None]
+    state, asked = policy.step(
+        known[-1] if known else policy.initial(),
+        Recovered(epoch=slot.epoch, newest_event_time=world.newest),
+        slot.placement,
+    )
+    # Before the slot goes on: else dying again would forget this failure (§3.5.2).
+    assert any(isinstance(one, RecordFailures) for one in asked)
+    yield from slot.write(Record(policy_state=state))
+
+    chosen = replay((said for record in log.records for said in record.said), number)
+    heard = [record.receiver for record in log.records if record.receiver is not None]
+    durable = sorted({run.first: run for r in log.records for run in r.runs}.values())
+    slot.receiver = recovered(heard[-1] if heard else ReceiverState(), chosen)
+    slot.runs = deque(cut(durable, chosen.first, chosen.last))
+    slot.epoch += 1
+    slot.remember(state)
+    slot.fallen = None
+    slot.seconds["down"] += clock.now - fallen.time
+    _book(slot, fallen, number, durable)
+    world.back(slot)
+
+
+def _book(slot: Slot, fallen: Fallen, number: int, durable: list[Run]) -> None:
+    """Compare what the slot was, and was about to become, with what it is."""
+    saved = {n for run in durable for n in range(run.first, run.last + 1)}
+    pending = cut(fallen.runs, fallen.processed + 1, fallen.received)
+    lost = [
+        one
+        for run in pending
+        if run.window_end is None
+        for n in range(max(run.first, number + 1), run.last + 1)
+        if n not in saved
+        for one in [run.between(n, n)]
+    ]
+    # A backup that was whole when its writer died holds items that were not counted as processed.
+    gone_on = add_up(fallen.live, cut(fallen.runs, fallen.processed + 1, number))
+    above = max(fallen.processed, number)
+    expected = add_up(gone_on, cut(durable, above + 1, 1 << 62))
+    actual = add_up(slot.sums.values(), slot.runs)
+    slot.world.ledger.loss(
+        Toll(
+            slot=slot.number,
+            time=fallen.time,
+            seconds=slot.world.clock.now - fallen.time,
+            allowed=fallen.allowed,
+            state=slot.sums.distance(expected, actual),
+            items=count(lost),
+            unacked=fallen.unacked,
+        )
+    )
+
+
+def readable_failures(log: SlotLog) -> int:
+    """K as a recovery now would find it."""
+    known = [r.policy_state for r in log.records if r.policy_state is not None and not r.torn]
+    return known[-1].failures if known else 0

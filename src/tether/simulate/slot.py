@@ -1,0 +1,352 @@
+"""One slot's life: takes items in, processes them, backs up what the policy asks for.
+
+A slot does one thing at a time, and what it has begun counts only when it is finished. A chunk of
+items is applied to the real state within an epoch of it; then its outputs must be accepted by the
+sender's side; then whatever the policy asks for must be durable; only then the epoch is committed
+and the items count as processed. So a death at any moment leaves the end of a chunk: the live state
+within θ of the backups, at most l items neither processed nor backed up, at most γ outputs
+unacknowledged (AF-Stream 2019 §3.5.1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tether.core.items import (
+    Acknowledge,
+    BackUpItems,
+    BackUpPunctuation,
+    DropItems,
+    ItemsArrived,
+    ProcessItems,
+    PunctuationArrived,
+    ReadyToProcess,
+    ReceiverState,
+    StateSaved,
+    TakeItems,
+    receive,
+)
+from tether.core.policy import BackUpState, EpochApplied, RecordFailures, SlotPolicyState, WindowEnd
+from tether.simulate.items import AMOUNT, KEY, Run, count, cut
+from tether.simulate.outbox import Outbox
+from tether.simulate.recovery import Fallen, recover
+from tether.simulate.store import Record
+from tether.simulate.sums import Sums, encode
+
+if TYPE_CHECKING:
+    from tether.core.thresholds import Thresholds
+    from tether.simulate.clock import Doing
+    from tether.simulate.faults import Outcome
+    from tether.simulate.items import Message
+    from tether.simulate.world import World
+
+COMPACT_RATIO = 2.0
+"""A full frame is written when those since the last full one hold so many times its bytes."""
+COMPACT_FLOOR_BYTES = 4096
+"""Logs below twice this are not worth compacting."""
+
+
+class Step(NamedTuple):
+    """A chunk that was applied, and what its commit will make true."""
+
+    epoch: int
+    runs: list[Run]
+    receiver: ReceiverState
+    policy_state: SlotPolicyState
+    backup: BackUpState | None
+    control: bool
+    """Whether something besides state must be durable first: drops, or the number of failures."""
+    answer: object
+
+
+class Slot:
+    """One copy of one operator.
+
+    Args:
+        world: Everything around it.
+        number: Of all slots, operator by operator.
+    """
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world, self.number = world, number
+        scenario = world.scenario
+        self.operator, self.copy = divmod(number, scenario.copies)
+        self.placement = scenario.placement(self.operator)
+        self.life = 0
+        self.epoch = 0
+        self.receiver = ReceiverState()
+        self.runs: deque[Run] = deque()
+        self.inbox: deque[tuple[Outbox, Message]] = deque()
+        self.sums = self.new_state()
+        self.outbox = self._new_outbox()
+        self.fallen: Fallen | None = None
+        self.armed: tuple[str, Outcome, float] | None = None
+        self.seconds = {"work": 0.0, "backup": 0.0, "acks": 0.0, "down": 0.0}
+        self._writing: Record | None = None
+        self.remember(world.scenario.policy.initial())
+        self._doing = self._live()
+        self._parked = True
+
+    def new_state(self) -> Sums:
+        """An empty state of the scenario's kind."""
+        scenario = self.world.scenario
+        return Sums(scenario.keys, scenario.kind, scenario.norm)
+
+    def _new_outbox(self) -> Outbox:
+        after = self.number + self.world.scenario.copies
+        receiver = after if after < self.world.scenario.slots else None
+        return Outbox(self.world.deliver, receiver, self.wake)
+
+    def remember(self, policy_state: SlotPolicyState) -> None:
+        """Go on with this state of the policy, and its thresholds."""
+        self.policy_state = policy_state
+        self.limits: Thresholds = self.world.scenario.policy.thresholds(
+            policy_state, self.placement
+        )
+        self.outbox.gamma = self.limits.gamma
+
+    @property
+    def up(self) -> bool:
+        """Whether it is there: neither lost nor recovering."""
+        return self.fallen is None
+
+    # ---- being driven --------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Go on if it waits for something other than a time."""
+        if self._parked:
+            self._resume(self.life)
+
+    def _resume(self, life: int) -> None:
+        if life != self.life:
+            return  # meant for one that has died since
+        self._parked = False
+        until = next(self._doing)
+        if until is None:
+            self._parked = True
+        else:
+            self.world.clock.at(until, self._resume, self.life)
+
+    def arrive(self, sender: Outbox, message: Message) -> None:
+        """A message comes in; while the slot is lost, it goes nowhere."""
+        if self.up:
+            self.inbox.append((sender, message))
+            self.wake()
+
+    def die(self, outcome: Outcome) -> None:
+        """Lose everything in memory; then recover."""
+        now = self.world.clock.now
+        if self.fallen is None:
+            self.fallen = self._fall(now)
+        if self._writing is not None:
+            self.world.log(self).leave(self._writing, outcome)
+            self._writing = None
+        self._doing.close()
+        self.life += 1
+        self.inbox.clear()
+        self.outbox.broken = True
+        self.outbox = self._new_outbox()
+        self._doing = self._rise()
+        self._resume(self.life)
+
+    def _fall(self, now: float) -> Fallen:
+        return Fallen(
+            time=now,
+            live=self.sums.committed(),
+            allowed=self.limits,
+            processed=self.receiver.processed,
+            received=self.receiver.received,
+            runs=list(self.runs),
+            unacked=self.outbox.state.at_risk,
+        )
+
+    def _rise(self) -> Doing:
+        yield from recover(self)
+        yield from self._live()
+
+    # ---- living --------------------------------------------------------------------------------
+
+    def _live(self) -> Doing:
+        while True:
+            if self.inbox:
+                yield from self._take(*self.inbox.popleft())
+            elif self.receiver.processed < self.receiver.received:
+                yield from self._process()
+            else:
+                yield None
+
+    def write(self, record: Record) -> Doing:
+        """Make a record durable, and wait for that."""
+        clock = self.world.clock
+        began = clock.now
+        until = self.world.store.write(self.number, record, began)
+        self._writing = record
+        if self.armed is not None and (self.armed[0] == "write" or not self.up):
+            _, outcome, moment = self.armed
+            self.armed = None
+            clock.at(began + moment * (until - began), self.world.kill, self, self.life, outcome)
+        yield until
+        self.world.log(self).append(record)
+        self._writing = None
+        if self.up:
+            self.seconds["backup"] += until - began
+
+    def _take(self, sender: Outbox, message: Message) -> Doing:
+        """Receive: number the items, back up what is pending if it is too much, acknowledge."""
+        arrived: ItemsArrived | PunctuationArrived
+        if message.window_end is None:
+            size = int(message.items.shape[1])
+            arrived = ItemsArrived(sender=message.name, first=message.first, count=size)
+        else:
+            arrived = PunctuationArrived(sender=message.name, first=message.first)
+        receiver, asked = receive(self.receiver, arrived, self.most_pending())
+        for one in asked:
+            if isinstance(one, TakeItems):
+                items = message.items[:, one.skip :]
+                number = message.first + one.skip
+                run = Run(one.first, items, message.name, number, message.window_end)
+                self.runs.append(run)
+            elif isinstance(one, BackUpItems):
+                runs = tuple(cut(self.runs, one.first, one.last))
+                yield from self.write(Record(receiver=receiver, runs=runs, said=(one,)))
+            elif isinstance(one, BackUpPunctuation):
+                yield from self.write(Record(receiver=receiver, runs=(self.runs[-1],), said=(one,)))
+            elif isinstance(one, Acknowledge):
+                self.world.acknowledge(sender, message)
+        self.receiver = receiver
+
+    def most_pending(self) -> float:
+        """L now."""
+        return self.limits.l
+
+    def _process(self) -> Doing:
+        """Process the next items as one epoch of the state."""
+        upto = self._next_end()
+        receiver, asked = receive(self.receiver, ReadyToProcess(upto=upto), self.limits.l)
+        end = next(one.last for one in asked if isinstance(one, ProcessItems))
+        if end < upto:  # what was backed up and what was not are processed apart
+            receiver, asked = receive(self.receiver, ReadyToProcess(upto=end), self.limits.l)
+        runs = cut(self.runs, self.receiver.processed + 1, end)
+        work = count(runs) * self.world.scenario.timing.item
+        yield self.world.clock.now + work
+        self.seconds["work"] += work
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        self.sums.state.begin(epoch)
+        answer = self._apply(runs)
+        yield from self._send(runs)
+        drops = any(isinstance(one, DropItems) for one in asked)
+        yield from self.finish(self._decide(epoch, runs, receiver, drops, answer))
+
+    def _next_end(self) -> int:
+        """The last number of the next chunk; punctuation is a chunk of its own."""
+        first = self.receiver.processed + 1
+        upto = min(self.receiver.received, self.receiver.processed + self.world.scenario.batch)
+        for run in self.runs:
+            if run.window_end is not None and run.last >= first:
+                return max(first, min(upto, run.first - 1))
+        return upto
+
+    def _apply(self, runs: list[Run]) -> object:
+        answer = None
+        for run in runs:
+            if run.window_end is not None:
+                answer = self.sums.values()
+                self.sums.clear()
+        data = [run.items for run in runs if run.window_end is None]
+        if data:
+            self.sums.apply(data[0] if len(data) == 1 else np.concatenate(data, axis=1))
+        return answer
+
+    def _send(self, runs: list[Run]) -> Doing:
+        """Send outputs; go on once they are accepted, that is, no longer ours to make again."""
+        each, began = self.world.scenario.fan_out, self.world.clock.now
+        ends = False
+        for run in runs:
+            if run.window_end is not None:
+                self.outbox.offer(run.name, run.number, run.items, run.window_end)
+                ends = True
+            else:
+                made = outputs(run.items, self.world.scenario.keys, each)
+                self.outbox.offer(run.name, (run.number - 1) * each + 1, made)
+        # Punctuation is never at risk: it is ours until the next has it durable.
+        while not (self.outbox.idle if ends else self.outbox.settled):
+            yield None
+        self.seconds["acks"] += self.world.clock.now - began
+
+    def _decide(
+        self, epoch: int, runs: list[Run], receiver: ReceiverState, drops: bool, answer: object
+    ) -> Step:
+        """Ask the policy what must be durable before the epoch may be committed."""
+        policy, state = self.world.scenario.policy, self.policy_state
+        control = drops
+        for run in runs:
+            if run.window_end is not None:
+                event = WindowEnd(epoch=epoch, end=run.window_end)
+                state, asked = policy.step(state, event, self.placement)
+                control |= any(isinstance(one, RecordFailures) for one in asked)
+        applied = EpochApplied(
+            epoch=epoch,
+            divergence=self.sums.state.divergence(),
+            items=count(runs),
+            newest_event_time=self.world.newest,
+            watermark=self.world.newest,
+        )
+        state, asked = policy.step(state, applied, self.placement)
+        backup = next((one for one in asked if isinstance(one, BackUpState)), None)
+        return Step(epoch, runs, receiver, state, backup, control, answer)
+
+    def finish(self, step: Step) -> Doing:
+        """Make durable what must be, then commit: never the other way round."""
+        yield from self.save(step)
+        self.commit(step)
+
+    def save(self, step: Step) -> Doing:
+        """Write the state's backup, or a record of drops and failures, if there is need."""
+        record = self.to_save(step)
+        if record is not None:
+            yield from self.write(record)
+
+    def to_save(self, step: Step) -> Record | None:
+        """What must be durable before the step may be committed."""
+        if step.backup is not None:
+            log = self.world.log(self)
+            if log.frame_bytes > COMPACT_RATIO * max(log.full_bytes, COMPACT_FLOOR_BYTES):
+                exports = self.sums.state.export_full()
+            else:
+                exports = self.sums.state.export(step.backup.target)
+            if exports:
+                saved, said = receive(step.receiver, StateSaved(), self.limits.l)
+                failures = step.policy_state.failures
+                return Record(
+                    frame=encode(exports, slot=self.number, epoch=step.epoch, failures=failures),
+                    full=all(export.full for export in exports.values()),
+                    number=step.receiver.processed,
+                    receiver=saved,
+                    policy_state=step.policy_state,
+                    said=tuple(one for one in said if isinstance(one, DropItems)),
+                )
+        if not step.control:
+            return None
+        drop = DropItems(upto=step.receiver.dropped)
+        return Record(receiver=step.receiver, policy_state=step.policy_state, said=(drop,))
+
+    def commit(self, step: Step) -> None:
+        """The epoch is over: its items are in the state, for good or until the slot is lost."""
+        self.sums.state.commit(step.epoch)
+        self.receiver = step.receiver
+        if step.policy_state is not self.policy_state:
+            self.remember(step.policy_state)
+        while self.runs and self.runs[0].last <= self.receiver.processed:
+            self.runs.popleft()
+        self.world.committed(self, step)
+
+
+def outputs(items: np.ndarray, keys: int, each: int) -> np.ndarray:
+    """What an operator sends on: ``each`` items for an item, to other keys, of the same amount."""
+    if each == 1:
+        return np.stack([(items[KEY] * 7 + 3) % keys, items[AMOUNT]])
+    keyed = (np.repeat(items[KEY], each) * 7 + 3 + np.tile(np.arange(each), items.shape[1])) % keys
+    return np.stack([keyed, np.repeat(items[AMOUNT], each)])

@@ -1,0 +1,145 @@
+"""A real Spark cluster on loopback: a standalone master and its workers, from PySpark's own package.
+
+For tests and drills: executors are processes of their own, so one that is killed truly loses its
+memory. Every process started here, and no other, is ended with the ``with`` block.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from tether.core.errors import TetherError
+from tether.testing.processes import command_of, descendants, kill, kill_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAST_DETECTION = {
+    "spark.network.timeout": "4s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "4000",
+}
+"""Settings of a session with which a hung executor is noticed in about four seconds, not in 120."""
+
+START_SECONDS = 60.0
+
+
+@dataclass
+class Cluster:
+    """A running cluster.
+
+    Attributes:
+        url: For ``SparkSession.builder.master``.
+        scratch: Where logs and executors' files are.
+        workers: The workers' processes, by number.
+    """
+
+    url: str
+    scratch: Path
+    master: subprocess.Popen[bytes]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def executors(self) -> list[int]:
+        """Process ids of all executors of this cluster that live."""
+        return [pid for worker in self.workers for pid in executors_of(worker.pid)]
+
+    def kill_executor(self, number: int = 0) -> int:
+        """SIGKILL an executor; its worker starts another. Gives the process id that is gone."""
+        victim = self.executors()[number]
+        kill(victim)
+        return victim
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL a worker and its executors, as the loss of a machine would."""
+        kill_all(self.workers[number].pid)
+        self.workers[number].wait(10)
+
+    def logs(self, last_bytes: int = 4000) -> str:
+        """The ends of all logs: what explains a run that went wrong."""
+        parts = []
+        for path in sorted(self.scratch.rglob("*")):
+            if path.suffix in (".log", "") and path.is_file() and path.name != "spark-class":
+                text = path.read_bytes()[-last_bytes:].decode(errors="replace")
+                parts.append(f"==== {path.relative_to(self.scratch)}\n{text}")
+        return "\n".join(parts)
+
+
+@contextmanager
+def standalone_cluster(
+    scratch: Path, *, workers: int = 3, cores: int = 1, memory: str = "900m"
+) -> Iterator[Cluster]:
+    """Start a master and workers on 127.0.0.1; end them at the end of the block.
+
+    Args:
+        scratch: An empty directory for logs and executors' files.
+        workers: Number of workers; each starts one executor for an application.
+        cores: Cores of each.
+        memory: Memory of each, as Spark writes it.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    master = _start(
+        scratch, "master", ["master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    )
+    cluster = Cluster(f"spark://127.0.0.1:{port}", scratch, master)
+    try:
+        _await_port(cluster, port)
+        for number in range(workers):
+            arguments = ["worker.Worker", "--host", "127.0.0.1", "-c", str(cores), "-m", memory]
+            arguments += ["--work-dir", str(scratch / f"work-{number}"), cluster.url]
+            cluster.workers.append(_start(scratch, f"worker-{number}", arguments))
+        yield cluster
+    finally:
+        for process in [*cluster.workers, cluster.master]:
+            kill_all(process.pid)
+            process.wait(10)
+
+
+def _start(scratch: Path, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    command = [str(program), f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
+    with (scratch / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(  # noqa: S603 - Spark's own starter
+            [*command, "--webui-port", "0"] if name == "master" else command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _await_port(cluster: Cluster, port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and cluster.master.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TetherError(
+        "Spark's master did not start.",
+        why=cluster.logs(1000),
+        do="See its log; Java 17 or newer must be on the path or in JAVA_HOME.",
+    )
+
+
+def executors_of(worker: int) -> list[int]:
+    """Process ids of the executors that a worker has started."""
+    backend = "CoarseGrainedExecutorBackend"
+    return [pid for pid in descendants(worker) if backend in command_of(pid)]

@@ -1,0 +1,150 @@
+"""One slot of an operator in this process, under a real policy, with backups kept in memory."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING
+
+from tether.core.policy import BackUpState, EpochApplied, Recovered, WindowEnd
+from tether.operator import Loss
+from tether.state.slot import SlotState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from tether.core.policy import Placement, Policy
+    from tether.operator import EndedWindow, Operator
+    from tether.output import Output
+
+
+class LocalSlot:
+    """Resident state, policy state and durable parts of one slot.
+
+    Args:
+        number: Which slot.
+        operator: The operator as it was bound; every slot works on a copy of its own.
+        policy: When to back up.
+        placement: The slot's share of the budget.
+    """
+
+    def __init__(
+        self, number: int, operator: Operator, policy: Policy, placement: Placement
+    ) -> None:
+        self.number, self._policy, self._placement = number, policy, placement
+        self._bound_operator = operator
+        self._policy_state = policy.initial()
+        self._parts: dict[str, list[Sequence[pa.RecordBatch]]] = {}
+        self._exact = True
+        self._backup_epoch = -1
+        self._loss: Loss | None = None
+        self.failures = 0
+        self.backups = 0
+        self.backup_bytes = 0
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self.operator = copy.copy(self._bound_operator)
+        self.state = SlotState.heap(track=self._policy.keeps_backups)
+        self.operator.setup(self.state)
+
+    @property
+    def theta(self) -> float:
+        """The largest divergence that the slot may carry into a committed epoch now."""
+        return self._policy.threshold(self._policy_state, self._placement)
+
+    def lose(self, epoch: int) -> None:
+        """Drop the resident state and load what is durable, as a new process would.
+
+        Args:
+            epoch: The epoch that the slot will run next.
+        """
+        theta = self.theta
+        self._fresh()
+        self.state.begin_restore()
+        for name, parts in self._parts.items():
+            for batches in parts:
+                self.state.restore({name: batches})
+        self.state.finish_restore(epoch - 1)
+        if self._exact:
+            return  # the backup was the state itself: nothing is missing
+        self._policy_state, _ = self._policy.step(
+            self._policy_state, Recovered(epoch=epoch), self._placement
+        )
+        self.failures += 1
+        bound = theta if self._loss is None else theta + self._loss.bound
+        self._loss = Loss(
+            slot=self.number,
+            epoch=epoch,
+            backup_epoch=self._backup_epoch,
+            failures=self.failures,
+            bound=bound if self._policy.keeps_backups else math.inf,
+            theta=self.theta,
+        )
+
+    def run(
+        self,
+        epoch: int,
+        batches: Sequence[pa.RecordBatch],
+        fed_back: Sequence[pa.RecordBatch],
+        out: Output,
+        window: EndedWindow | None,
+    ) -> None:
+        """Apply one epoch: hooks in the order of the runtime, then the policy's instructions."""
+        self.state.begin(epoch)
+        try:
+            self._call_hooks(batches, fed_back, out, window)
+        except BaseException:
+            self.state.rollback()
+            raise
+        self._commit(epoch, sum(batch.num_rows for batch in batches))
+        if window is not None:
+            event = WindowEnd(epoch=epoch, end=window.end)
+            self._policy_state, _ = self._policy.step(self._policy_state, event, self._placement)
+
+    def _call_hooks(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        fed_back: Sequence[pa.RecordBatch],
+        out: Output,
+        window: EndedWindow | None,
+    ) -> None:
+        operator = self.operator
+        if self._loss is not None:
+            operator.on_recover(self._loss)
+        for items in fed_back:
+            operator.on_feedback(items, out)
+        for batch in batches:
+            operator.process(batch, out)
+        operator.on_epoch_end(out)
+        if window is not None:
+            operator.on_window_end(window, out)
+
+    def _commit(self, epoch: int, rows: int) -> None:
+        divergence = self.state.divergence(exact=True)
+        self._policy_state, instructions = self._policy.step(
+            self._policy_state,
+            EpochApplied(epoch=epoch, divergence=divergence, items=rows),
+            self._placement,
+        )
+        for instruction in instructions:
+            if isinstance(instruction, BackUpState):
+                self._back_up(epoch, instruction.target)
+        self.state.commit(epoch)
+        self._loss = None
+        tracked = self._policy.keeps_backups
+        self._exact = tracked and self.state.dirty_entries() == 0
+        if tracked and self.state.divergence(exact=True) > self.theta:
+            raise AssertionError(f"slot {self.number} would break its bound in epoch {epoch}")
+
+    def _back_up(self, epoch: int, target: float) -> None:
+        for name, export in self.state.export(target).items():
+            kept = self._parts.setdefault(name, [])
+            if export.full:
+                kept.clear()
+            kept.append(export.batches)
+            self.backup_bytes += export.nbytes
+        self.backups += 1
+        self._backup_epoch = epoch

@@ -1,0 +1,98 @@
+"""Broken on purpose: the checks that pass for the real thing fail for every one of these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tether.core.approximate import Approximate
+from tether.core.thresholds import initial_thresholds
+from tether.simulate import Fault, Scenario
+from tether.simulate.slot import Slot
+
+from .promises import check
+from .test_theorems import adversarial, worst_moments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tether.core.policy import Placement, SlotPolicyState
+    from tether.core.thresholds import Thresholds
+    from tether.simulate.slot import Step
+    from tether.simulate.store import Record
+
+
+class NeverHalving(Approximate):
+    def thresholds(self, state: SlotPolicyState, placement: Placement) -> Thresholds:
+        return initial_thresholds(self.budget, placement)
+
+
+class CommitsBeforeTheBackup(Slot):
+    def finish(self, step: Step) -> Iterator[float | None]:
+        record = self.to_save(step)
+        self.commit(step)
+        if record is not None:
+            yield from self.write(record)
+
+
+class DoesNotCountPendingItems(Slot):
+    def most_pending(self) -> float:
+        return float("inf")
+
+
+class GoesOnBeforeTheCountIsDurable(Slot):
+    def write(self, record: Record) -> Iterator[float | None]:
+        if not self.up:
+            return
+        yield from super().write(record)
+
+
+class BacksUpTooLittle(Slot):
+    def to_save(self, step: Step) -> Record | None:
+        return super().to_save(step._replace(backup=None))
+
+
+class AcceptsAllOutputsAtOnce(Slot):
+    def remember(self, policy_state: SlotPolicyState) -> None:
+        super().remember(policy_state)
+        self.outbox.gamma = 10_000.0
+
+
+def broken(slot_type: type[Slot], scenario: Scenario, faults: list[Fault]) -> None:
+    check(scenario, faults)  # the real one keeps every promise in the same history
+    with pytest.raises(AssertionError):
+        check(scenario, faults, slot_type)
+
+
+def test_a_policy_that_never_halves_is_found() -> None:
+    scenario, faults = adversarial((2000, 30, 30)), worst_moments()
+    check(scenario, faults)
+    careless = NeverHalving(2000, 30, 30)
+    with pytest.raises(AssertionError):
+        check(adversarial((0, 0, 0), policy=careless), faults)
+
+
+def test_a_commit_before_the_backup_is_durable_is_found() -> None:
+    broken(CommitsBeforeTheBackup, adversarial((2000, 30, 30)), worst_moments())
+
+
+def test_not_counting_pending_items_is_found() -> None:
+    # Slots die while they have a queue: many items come at once, and each takes long.
+    slow = adversarial((1e9, 12, 1000), batch=24, rounds=10)
+    faults = [Fault(time=0.0511 + 0.1 * n, kind="slot", target=n % 2) for n in range(8)]
+    broken(DoesNotCountPendingItems, slow, faults)
+
+
+def test_going_on_before_the_count_is_durable_is_found() -> None:
+    broken(GoesOnBeforeTheCountIsDurable, adversarial((2000, 30, 30)), worst_moments())
+
+
+def test_not_backing_up_is_found() -> None:
+    broken(BacksUpTooLittle, adversarial((2000, 30, 30)), worst_moments())
+
+
+def test_sending_more_than_gamma_is_found() -> None:
+    scenario = adversarial((1e9, 1e9, 4), fan_out=3)
+    faults = [Fault(time=0.0517 + 0.1 * n, kind="slot", target=n % 2) for n in range(8)]
+    broken(AcceptsAllOutputsAtOnce, scenario, faults)
