@@ -6,19 +6,14 @@ set; here each policy meets each kind of query with several losses in one run.
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections import Counter
 
-import pyarrow as pa
 import pytest
 
 import tether
-from tether.core.errors import QueryRefusedError
 from tether.spark.faults import Fault
 from tether.testing.epochs import read_epochs, write_epochs
 
-from .commands import Counting
 from .counting import skewed_keys, true_counts
 from .test_graphs import Ahead, Behind, Partial, Total
 

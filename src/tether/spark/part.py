@@ -25,7 +25,7 @@ from tether.backup.history import CommitHistory
 from tether.backup.names import slot_key
 from tether.backup.sweeping import sweep
 from tether.core.barrier import Barrier
-from tether.core.errors import BackupError, TetherError
+from tether.core.errors import BackupError
 from tether.spark.binding import bind_store
 from tether.spark.commit_entries import (
     clock_commit,
@@ -38,16 +38,13 @@ from tether.spark.commit_entries import (
 )
 from tether.spark.control import GENESIS, Purpose, SlotControl, StreamClock
 from tether.spark.event_time import advance
-from tether.spark.flow import Node, OperatorNode, StepNode, evaluate
+from tether.spark.flow import Node, OperatorNode
+from tether.spark.jobs import SlotJobs
 from tether.spark.ledger import Ledger
-from tether.spark.pinning import Anchor, has_one_executor
-from tether.spark.plan import SLOT, EpochPlan
 from tether.spark.program import Program
-from tether.spark.session import tune_epochs
 from tether.spark.sinks import discard
 from tether.spark.snapshot_content import clocks_in, content
 from tether.spark.snapshot_keeper import SnapshotKeeper
-from tether.spark.statuses import SlotId, StatusBoard
 from tether.spark.task import SlotTask
 
 if TYPE_CHECKING:
@@ -61,6 +58,7 @@ if TYPE_CHECKING:
     from tether.spark.feedback_box import FeedbackBox
     from tether.spark.prepared import PreparedOperator, PreparedQuery
     from tether.spark.sinks import Sink
+    from tether.spark.statuses import SlotId
     from tether.spark.story import Story
 
 DROP_EVERY = 16
@@ -96,7 +94,7 @@ class Part:
         feedback: FeedbackBox,
         records_all: bool = False,
     ) -> None:
-        self._query, self._nodes, self._sinks = query, nodes, sinks
+        self._query = query
         self._store, self._address, self._run_id, self._story = store, address, run_id, story
         self._feedback, self._records_all = feedback, records_all
         self.operators: dict[OperatorNode, PreparedOperator] = {
@@ -108,16 +106,12 @@ class Part:
         }
         self.first_epoch = 0
         self.committed_epoch = -1
-        self._session: SparkSession | None = None
-        self._board: StatusBoard | None = None
-        self._plans: dict[OperatorNode, EpochPlan] = {}
-        self._anchors: dict[int, Anchor] = {}
+        self._jobs = SlotJobs(query.flow, nodes, self.operators, sinks, self._task)
         self._query_id = ""
         self._lineages: dict[str, dict[int, str]] | None = None
         self._clocks = {node.name: StreamClock() for node in self.operators}
         self._history = CommitHistory()
         self._records_since_drop = 0
-        self._safe = False
         self._keeper = self._snapshot_keeper()
         self._snapshot: tuple[int, int | None] | None = None
         """The barrier that ends the epoch in hand, if one does."""
@@ -150,27 +144,11 @@ class Part:
             self._resume(self._store, self.committed_epoch)
         elif epoch == self.first_epoch:
             self._lineages = {node.name: {} for node in self.operators}
-        self._board = StatusBoard(session.sparkContext)
         self.place(session)
 
     def place(self, session: SparkSession) -> None:
         """Plan epochs for a session of Spark's: the first, or that of a stream begun anew."""
-        self.release()
-        self._anchors.clear()
-        operators = list(self.operators.values())
-        # One shuffle can serve groupBy and slots only in operators of the session's own number.
-        combining = [p.slots for p in operators if p.combine() is not None]
-        fused = combining[0] if combining else operators[0].slots
-        tune_epochs(session, fused)
-        for node, prepared in self.operators.items():
-            anchor = None if has_one_executor(session) else self._anchor(session, node.slots)
-            plan = EpochPlan(node.key, node.slots, prepared.combine(), anchor, node.event_time)
-            if node.slots != fused:
-                plan.unfuse()
-            if self._safe:
-                plan.unfuse()
-            self._plans[node] = plan
-        self._session = session
+        self._jobs.place(session)
 
     def _resume(self, store: BackupStore, committed: int) -> None:
         """Take over feedback, clocks and snapshots as of the end of an epoch."""
@@ -214,11 +192,6 @@ class Part:
         self._clocks = {node.name: StreamClock() for node in self.operators}
         self.committed_epoch = epoch
         self._resume(self._store, epoch)
-
-    def _anchor(self, session: SparkSession, slots: int) -> Anchor:
-        if slots not in self._anchors:
-            self._anchors[slots] = Anchor(session, slots)
-        return self._anchors[slots]
 
     def _stored_lineages(self, epoch: int) -> dict[str, dict[int, str]]:
         lineages: dict[str, dict[int, str]] = {}
@@ -277,9 +250,9 @@ class Part:
             event_time=node.event_time,
             drops_event_time=prepared.combine() is not None and node.event_time not in node.key,
         )
-        assert self._board is not None
+        assert self._jobs.board is not None
         rows = from_arrow_schema(schema) if table else prepared.output_spark
-        return by_slot.mapInArrow(SlotTask(program, self._board), rows)
+        return by_slot.mapInArrow(SlotTask(program, self._jobs.board), rows)
 
     # ---- 2. and 3. slots -----------------------------------------------------------------------
 
@@ -294,109 +267,15 @@ class Part:
             self._complete_snapshot(epoch)
             self._snapshot = self._keeper.begin(epoch)
         try:
-            statuses = self._run_slots(given, epoch)
+            statuses = self._jobs.run(given, epoch)
         except Exception as error:
             # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
-            if "MisplacedRowsError" not in str(error) or self._safe:
+            if "MisplacedRowsError" not in str(error) or self._jobs.safe:
                 raise
-            self._place_safely()
+            self._jobs.place_safely()
             self._story.add("replanned", "Spark's partitions were not the slots", epoch)
-            statuses = self._run_slots(given, epoch)
+            statuses = self._jobs.run(given, epoch)
         self._commit(epoch, statuses)
-
-    def _place_safely(self) -> None:
-        """From now on, rely on no partitioning but that of our own shuffle and our own jobs."""
-        self._safe = True
-        for plan in self._plans.values():
-            plan.unfuse()
-
-    def _run_slots(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
-        assert self._board is not None
-        kept: list[DataFrame] = []
-
-        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
-            return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
-
-        def keep(node: Node, rows: DataFrame) -> DataFrame:
-            regrouped = self._may_be_regrouped(node)
-            if self._consumers(node) > 1 or regrouped:
-                kept.append(rows.persist())
-            if regrouped:
-                discard(rows, epoch)  # here each partition is a slot, whatever is made of it later
-            return rows
-
-        try:
-            frames = evaluate(self._nodes, given, operate, keep)
-            for node, sink in self._sinks:
-                sink(frames[node], epoch)
-            if self._missing(self._board.take(epoch)):
-                for node in self.operators:
-                    discard(frames[node], epoch)
-            if missing := self._missing(self._board.take(epoch)):
-                self._run_punctuation(given, epoch, missing)
-        finally:
-            for rows in kept:
-                rows.unpersist()
-        statuses = self._board.take(epoch)
-        if missing := self._missing(statuses):
-            raise TetherError(
-                f"Slots {sorted(missing)} did not run epoch {epoch}.",
-                why="Spark finished the job without running their tasks.",
-                do="Please report it with the query's plan.",
-            )
-        return statuses
-
-    def _run_punctuation(
-        self, given: Mapping[Node, DataFrame], epoch: int, missing: set[SlotId]
-    ) -> None:
-        """End the epoch for slots whose tasks Spark left out, seeing that there are no rows."""
-        idle = {name for name, _ in missing}
-
-        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
-            fed_by_operator = any(
-                isinstance(before, OperatorNode) and before in self.operators
-                for before in self._query.flow.upstream(node.parents)
-            )
-            if fed_by_operator or node.name not in idle:
-                return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
-            return self._task(node, self._punctuation(node), epoch)
-
-        frames = evaluate(self._nodes, given, operate)
-        for node, sink in self._sinks:
-            if isinstance(node, OperatorNode) and node.name in idle:
-                sink(frames[node], epoch)
-        assert self._board is not None
-        for node in self.operators:
-            if any(name == node.name for name, _ in self._missing(self._board.take(epoch))):
-                discard(frames[node], epoch)
-
-    def _missing(self, statuses: Mapping[SlotId, SlotStatus]) -> set[SlotId]:
-        expected = {(node.name, slot) for node in self.operators for slot in range(node.slots)}
-        return expected - set(statuses)
-
-    def _may_be_regrouped(self, node: Node) -> bool:
-        """Whether others than our own shuffle may put the node's partitions together."""
-        if not isinstance(node, OperatorNode):
-            return False
-        steps = [n for n in self._nodes if isinstance(n, StepNode) and node in n.parents]
-        if any(step.regroups for step in steps):
-            return True
-        return self._safe and (bool(steps) or any(end is node for end, _ in self._sinks))
-
-    def _consumers(self, node: Node) -> int:
-        children = sum(child.parents.count(node) for child in self._nodes)
-        return children + sum(end is node for end, _ in self._sinks)
-
-    def _punctuation(self, node: OperatorNode) -> DataFrame:
-        """A row for each slot that says only that the epoch is over."""
-        assert self._session is not None
-        rows = (
-            self._session.range(0, node.slots, 1, 1)
-            .selectExpr(f"CAST(id AS INT) AS {SLOT}")
-            .repartitionById(node.slots, SLOT)
-        )
-        anchor = self._anchors.get(node.slots)
-        return rows if anchor is None else anchor.pin(rows)
 
     # ---- 4. and 5. commit ----------------------------------------------------------------------
 
@@ -481,7 +360,7 @@ class Part:
     def read_table(self, operator: PreparedOperator, name: str) -> DataFrame:
         """A table of the resident state, as of the last committed epoch."""
         node = operator.node
-        return self._task(node, self._punctuation(node), self.committed_epoch, "read", name)
+        return self._task(node, self._jobs.punctuation(node), self.committed_epoch, "read", name)
 
     # ---- the end -------------------------------------------------------------------------------
 
@@ -489,16 +368,16 @@ class Part:
         """Make durable whatever is not, as of the end of ``epoch``."""
         if self._store is None or epoch < self.first_epoch:
             return
-        assert self._board is not None
-        self._board.forget()
+        assert self._jobs.board is not None
+        self._jobs.board.forget()
         if self._keeper is not None:
             if epoch != self.committed_epoch:
                 return  # of the epoch before only the slots know all; the last snapshot stands
             self._complete_snapshot(epoch + 1)
             self._snapshot = self._keeper.next()
         for node in self.operators:
-            discard(self._task(node, self._punctuation(node), epoch, "flush"), epoch)
-        statuses = self._board.take(epoch)
+            discard(self._task(node, self._jobs.punctuation(node), epoch, "flush"), epoch)
+        statuses = self._jobs.board.take(epoch)
         if self._keeper is None:
             self._commit(epoch, statuses, amends=True)
         else:
@@ -510,10 +389,9 @@ class Part:
         """Remove the arenas."""
         for node in self.operators:
             with contextlib.suppress(Exception):  # best effort: the executors may be gone
-                task = self._task(node, self._punctuation(node), self.committed_epoch, "clean")
+                task = self._task(node, self._jobs.punctuation(node), self.committed_epoch, "clean")
                 discard(task, 0)
 
     def release(self) -> None:
         """Forget where slots were placed."""
-        for anchor in self._anchors.values():
-            anchor.release()
+        self._jobs.release()

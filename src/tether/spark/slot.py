@@ -292,10 +292,13 @@ class SlotEpoch:
         memory = msgspec.structs.replace(memory, items=memory.items + rows_in, task=self._task)
         if is_exact(self._policy):
             policy_state = with_items(memory, policy_state)
-        memory = self._look_at_part(resident, memory)
+        if memory.part is not None:
+            self._part_done = look(resident.notes, memory.part)
+        if self._part_done is not None:
+            memory = msgspec.structs.replace(memory, part=None)
         if self._control.snapshot is not None:
             policy_state, more = self._aligned(policy_state)
-            memory = self._take_parts(resident, memory, more)
+            memory = self._take_parts(resident, memory, more, wait=False)
         memory = msgspec.structs.replace(memory, policy_state=encode_policy_state(policy_state))
         frame = None
         for instruction in instructions:
@@ -318,28 +321,14 @@ class SlotEpoch:
         return self._policy.step(policy_state, event, self._placement)
 
     def _take_parts(
-        self,
-        resident: Resident,
-        memory: SlotMemory,
-        instructions: tuple[Instruction, ...],
-        *,
-        wait: bool = False,
+        self, resident: Resident, memory: SlotMemory, steps: tuple[Instruction, ...], *, wait: bool
     ) -> SlotMemory:
-        for step in instructions:
+        for step in steps:
             if isinstance(step, TakePart):
                 taking = msgspec.structs.replace(step, wait=step.wait or wait)
                 self._part, done, memory = self._writer.take_part(resident, memory, taking)
                 self._part_done = done or self._part_done
         return memory
-
-    def _look_at_part(self, resident: Resident, memory: SlotMemory) -> SlotMemory:
-        """Report a part that was being written, if that has ended."""
-        if memory.part is None:
-            return memory
-        self._part_done = look(resident.notes, memory.part)
-        if self._part_done is None:
-            return memory
-        return msgspec.structs.replace(memory, part=None)
 
     def _report(
         self,
