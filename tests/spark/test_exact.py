@@ -96,17 +96,26 @@ def loop(run, faults):
 QUERIES = {"counts": counts, "pipeline": pipeline, "loop": loop}
 
 
-def forget(tmp_path, epoch, slot=None, times=1):
-    """Resident state removed, of one slot or of the first ``times`` that come."""
+SLOTS = {
+    "counts": {"keyed_aggregate": 2},
+    "pipeline": {"partial": 2, "total": 3},
+    "loop": {"ahead": 2, "behind": 1},
+}
+
+
+def forget(tmp_path, kind, epoch, *, only=None):
+    """Resident state removed: of one slot of the last operator, or of all slots of all operators."""
+    slots = [(operator, slot) for operator, n in SLOTS[kind].items() for slot in range(n)]
     return [
         Fault(
             point="before-attach",
             action="forget",
             epoch=epoch,
             slot=slot,
-            marker=str(tmp_path / f"forgot-{epoch}-{slot}-{number}"),
+            operator=operator,
+            marker=str(tmp_path / f"forgot-{epoch}-{operator}-{slot}"),
         )
-        for number in range(times)
+        for operator, slot in (slots if only is None else [slots[only]])
     ]
 
 
@@ -114,7 +123,7 @@ def forget(tmp_path, epoch, slot=None, times=1):
 @pytest.mark.parametrize("name", POLICIES)
 def test_losses_change_no_answer(spark, tmp_path, name, kind):
     run = Run(spark, tmp_path, POLICIES[name])
-    faults = forget(tmp_path, 2, slot=0) + forget(tmp_path, 5, times=5)
+    faults = forget(tmp_path, kind, 2, only=-1) + forget(tmp_path, kind, 5)
     faults.append(Fault(point="halfway", epoch=3, marker=str(tmp_path / "killed")))
     query = QUERIES[kind](run, faults)
     assert (tmp_path / "killed").exists()

@@ -17,7 +17,6 @@ import msgspec
 import pyarrow as pa
 
 from tether.spark.control import PartAtWork, PartDone
-from tether.spark.faults import reach
 from tether.spark.feedback import pack_items
 from tether.state.identity import Owner
 
@@ -56,7 +55,7 @@ def write_later(
     def work() -> None:
         began = time.perf_counter()
         try:
-            reach(program.faults, "during-writing", header.slot, header.epoch)
+            program.reach("during-writing", header.slot)
             content = {name: list(pa.ipc.open_stream(copy)) for name, copy in copies.items()}
             ref = program.open_store().append(header, content)
             done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)

@@ -131,6 +131,13 @@ def _own_backup(program: Program, slot: int) -> _Backup:
     if not commits:
         return _Backup(control.first_epoch - 1, [], b"", failures, found)
     newest = commits[-1]
+    if not newest.exact:
+        raise BackupUnreadableError(
+            f"Slot {slot} of {control.operator!r} cannot be restored exactly.",
+            why=f"Its newest backup, of epoch {newest.epoch}, was written under a policy that is not.",
+            do="Start anew with an empty backup directory and Spark checkpoint, or go back to the "
+            "policy that the backup was written with.",
+        )
     return _Backup(newest.epoch, chain.frames, newest.policy_state, failures, found)
 
 

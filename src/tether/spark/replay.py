@@ -11,7 +11,6 @@ from tether.operator import EndedWindow
 from tether.output import Output
 from tether.spark.control import StreamClock
 from tether.spark.ending import ended_windows
-from tether.spark.faults import reach
 from tether.spark.writing import ENDED, FEEDBACK, ROWS
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def replay(
         for batch in parts.get(ROWS, ()):
             rows_in += batch.num_rows
             operator.process(program.seen(batch), out)
-            reach(program.faults, "during-replay", slot, program.control.epoch)
+            program.reach("during-replay", slot)
         operator.on_epoch_end(out)
         ended = ended_windows(program.window, epoch, policy_state.items, rows_in, StreamClock())
         for batch in parts.get(ENDED, ()):

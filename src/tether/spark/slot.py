@@ -41,7 +41,6 @@ from tether.spark.event_time import Span, joined, span_of
 from tether.spark.exact_recovery import rewound_to_start
 from tether.spark.exactness import is_exact
 from tether.spark.executor import executor_name
-from tether.spark.faults import reach
 from tether.spark.feedback import pack_items, unpack_items
 from tether.spark.misplaced import misplaced
 from tether.spark.phases import Phases
@@ -96,8 +95,7 @@ class SlotEpoch:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Apply the epoch to the slot's state; give the operator's output; then set ``status``."""
-        epoch = self._control.epoch
-        if reach(self._program.faults, "before-attach", self._slot, epoch):
+        if self._program.reach("before-attach", self._slot):
             Resident(self._program, self._slot, self._owner).remove()
         with attached(self._program, self._slot, self._owner) as resident:
             self._phases.end("attach")
@@ -117,7 +115,7 @@ class SlotEpoch:
                     self._note_times(arrived)
                     operator.process(self._program.seen(arrived), out)
                     self._phases.end("process")
-                    reach(self._program.faults, "halfway", self._slot, epoch)
+                    self._program.reach("halfway", self._slot)
                     yield from out.drain()
                 self._phases.end("wait")
                 operator.on_epoch_end(out)
@@ -131,7 +129,7 @@ class SlotEpoch:
                 raise self._blamed(error) from error
             yield from out.drain()
             self._phases.end("wait")
-            reach(self._program.faults, "after-apply", self._slot, epoch)
+            self._program.reach("after-apply", self._slot)
             self._commit(resident, memory, rows_in, out.rows)
 
     def flush(self) -> None:
@@ -209,7 +207,7 @@ class SlotEpoch:
                 resident.state.rollback()
                 raise self._blamed(error) from error
         self._phases.restart()
-        reach(self._program.faults, "during-recovery", self._slot, control.epoch)
+        self._program.reach("during-recovery", self._slot)
         return recovered.memory
 
     def _begin_anew(self, resident: Resident) -> SlotMemory:
@@ -307,7 +305,7 @@ class SlotEpoch:
         self._phases.end("backup")
         resident.remember(memory)
         state.commit(epoch)
-        reach(self._program.faults, "after-commit", self._slot, epoch)
+        self._program.reach("after-commit", self._slot)
         self._phases.end("commit")
         self._report(resident, memory, frame, policy_state, rows_in=rows_in, rows_out=rows_out)
 
@@ -326,8 +324,10 @@ class SlotEpoch:
         for step in steps:
             if isinstance(step, TakePart):
                 taking = msgspec.structs.replace(step, wait=step.wait or wait)
-                self._part, done, memory = self._writer.take_part(resident, memory, taking)
-                self._part_done = done or self._part_done
+                # What is known of an earlier part is not told any more: its snapshot is over.
+                self._part, self._part_done, memory = self._writer.take_part(
+                    resident, memory, taking
+                )
         return memory
 
     def _report(

@@ -11,7 +11,6 @@ import pyarrow as pa
 from tether.backup.frames import FrameHeader
 from tether.spark.background import write_later
 from tether.spark.control import PartDone, PartTaken, WrittenFrame
-from tether.spark.faults import reach
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +91,7 @@ class SlotWriter:
         items = sum(batch.num_rows for batch in (*rows, *feedback))
         header = self._header(memory, "items", "items", items)
         ref = self._program.open_store().append(header, parts)
-        reach(self._program.faults, "after-log", self._slot, self._program.control.epoch)
+        self._program.reach("after-log", self._slot)
         return ref, msgspec.structs.replace(memory, sequence=header.sequence)
 
     def back_up(
@@ -114,7 +113,7 @@ class SlotWriter:
         header = self._header(memory, kind, cause, entries, before=before, after=after)
         parts = {name: export.batches for name, export in exports.items()}
         ref = self._program.open_store().append(header, parts)
-        reach(self._program.faults, "during-backup", self._slot, self._program.control.epoch)
+        self._program.reach("during-backup", self._slot)
         frame = WrittenFrame(
             ref=ref,
             kind=kind,
@@ -147,15 +146,14 @@ class SlotWriter:
         # Also where nothing has changed: the frame stands for the slot's small facts, too.
         header = self._header(memory, kind, "snapshot", entries, before=before)
         parts = {name: export.batches for name, export in exports.items()}
-        faults, epoch = self._program.faults, self._program.control.epoch
         if instruction.wait:
             ref = self._program.open_store().append(header, parts)
-            reach(faults, "during-backup", self._slot, epoch)
+            self._program.reach("during-backup", self._slot)
             done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)
             return taken, done, _grown(memory, kind, ref.length)
         written = sum(batch.nbytes for batches in parts.values() for batch in batches)
         work = write_later(self._program, header, parts, resident.notes, number)
-        reach(faults, "during-backup", self._slot, epoch)
+        self._program.reach("during-backup", self._slot)
         memory = msgspec.structs.replace(_grown(memory, kind, written), part=work)
         return taken, None, memory
 
