@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tether.core.approximate import Approximate
+from tether.core.barrier import Barrier
 from tether.core.errors import TetherError
 from tether.core.mini_batch import MiniBatch
 from tether.core.no_tolerance import NoTolerance
+from tether.core.upstream_backup import UpstreamBackup
 from tether.core.windows import Decaying, Hopping, Sliding
 from tether.operator import EndedWindow, Loss, Operator
 from tether.output import Output
 
 if TYPE_CHECKING:
     from tether.spark.consistency import ASP, BSP, SSP
+    from tether.spark.epoch_sink import to_epochs
     from tether.spark.query import Query
     from tether.spark.sinks import to_format
     from tether.spark.stream import stream
@@ -29,6 +32,7 @@ __all__ = [
     "BSP",
     "SSP",
     "Approximate",
+    "Barrier",
     "Decaying",
     "EndedWindow",
     "Hopping",
@@ -40,7 +44,9 @@ __all__ = [
     "Query",
     "Sliding",
     "TetherError",
+    "UpstreamBackup",
     "stream",
+    "to_epochs",
     "to_format",
 ]
 
@@ -50,6 +56,7 @@ _NEEDS_SPARK = {
     "SSP": "tether.spark.consistency",
     "Query": "tether.spark.query",
     "stream": "tether.spark.stream",
+    "to_epochs": "tether.spark.epoch_sink",
     "to_format": "tether.spark.sinks",
 }
 

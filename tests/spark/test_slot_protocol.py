@@ -26,9 +26,9 @@ from tether.backup.opening import StoreAddress
 from tether.core.bound import Loss, SlotFacts, bound
 from tether.core.policy import Placement
 from tether.operator import Operator
+from tether.spark.commit_entries import slot_commit
 from tether.spark.control import GENESIS, SlotControl
 from tether.spark.faults import Fault
-from tether.spark.part import slot_commit
 from tether.spark.program import Program
 from tether.spark.slot import SlotEpoch
 from tether.state.identity import Owner

@@ -25,7 +25,9 @@ class LatestPerKey:
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
         """Take an epoch's changed rows; an epoch that is run again replaces its first run."""
-        self._epochs[epoch] = rows.toArrow()
+        changed = rows.toArrow()
+        self._epochs.pop(epoch, None)  # what came last is the newest, also after a rewind
+        self._epochs[epoch] = changed
         if len(self._epochs) > 64:
             self._epochs = {epoch: self.table()}
 
@@ -33,7 +35,7 @@ class LatestPerKey:
         """The newest row of each key."""
         if not self._epochs:
             return pa.table({name: [] for name in self._key})
-        rows = pa.concat_tables([self._epochs[epoch] for epoch in sorted(self._epochs)])
+        rows = pa.concat_tables(list(self._epochs.values()))
         values = [name for name in rows.schema.names if name not in self._key]
         if rows.num_rows == 0:
             return rows

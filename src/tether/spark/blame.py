@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from tether.core import errors
-from tether.core.errors import TetherError
+from tether.core.errors import OperatorError, TetherError
+from tether.spark.misplaced import MisplacedRowsError
 
 _CLASSES = {
     cls.__name__: cls
@@ -44,4 +45,29 @@ def tether_error(error: BaseException) -> TetherError:
         f"The query failed: {first[0] if first else type(error).__name__}",
         why="Spark or the sink raised it; the whole text is this error's cause.",
         do="See the driver's log.",
+    )
+
+
+def blamed(where: str, error: Exception) -> Exception:
+    """Name operator, slot and epoch in whatever the user's code raised.
+
+    Args:
+        where: Operator, slot and epoch.
+        error: What was raised.
+
+    Example:
+        >>> blamed("Operator 'sum', slot 0, epoch 3", ZeroDivisionError("by zero")).what
+        "Operator 'sum', slot 0, epoch 3 raised ZeroDivisionError: by zero"
+    """
+    if isinstance(error, MisplacedRowsError):
+        return error
+    if isinstance(error, OperatorError):
+        return type(error)(f"{where}: {error.what}", why=error.why, do=error.do)
+    if isinstance(error, TetherError):
+        return OperatorError(f"{where}: {error.what}", why=error.why, do=error.do)
+    return OperatorError(
+        f"{where} raised {type(error).__name__}: {error}",
+        why="The operator's own code failed on this epoch's rows.",
+        do="The state was rolled back to the epoch before. Mend the operator and start the query "
+        "again: it goes on with this epoch.",
     )

@@ -53,10 +53,22 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     feedback_epoch: int = -1
     """The epoch in which they were sent; -1 where there are none yet."""
     clock: StreamClock = StreamClock()
+    snapshot: tuple[int, int | None] | None = None
+    """Number of the snapshot whose barrier ends this epoch, and of the newest complete one."""
 
     def expects(self, slot: int) -> str | None:
         """Lineage that the slot's resident state must have; None where any will do."""
         return None if self.lineages is None else self.lineages.get(slot, GENESIS)
+
+
+class PartAtWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a snapshot that a process was still writing when its epoch ended."""
+
+    number: int
+    attempt: str
+    """Names the note that the writer leaves when it is done."""
+    writer: tuple[int, str]
+    """The process that writes: its number and start time."""
 
 
 class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +87,8 @@ class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Spark task that applied the last epoch."""
     items: int = 0
     """Rows taken in since the state was last lost: the place of windows that go by items."""
+    part: PartAtWork | None = None
+    """The part of a snapshot that is being written."""
 
 
 class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +102,25 @@ class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):
     divergence_before: float
     divergence_after: float
     seconds: float
+
+
+class PartTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot copied for a snapshot; it counts once it is durable and all others are."""
+
+    number: int
+    kind: Literal["full", "partial"]
+    entries: int
+
+
+class PartDone(msgspec.Struct, frozen=True, kw_only=True):
+    """How the writing of a part ended."""
+
+    number: int
+    ref: FrameRef | None = None
+    """Where it lies; None where the writing failed."""
+    failed: str = ""
+    """Why it failed, if it did."""
+    seconds: float = 0.0
 
 
 class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +137,8 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     unreadable: list[str]
     seconds: dict[str, float]
+    rows_replayed: int = 0
+    """Logged rows that the slot was given again."""
 
 
 class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +172,12 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     event_times: tuple[float, float] | None = None
     """Oldest and newest event time among the slot's rows, in seconds."""
     windows_ended: int = 0
+    logged: FrameRef | None = None
+    """The epoch's rows and feedback, logged before the slot processed them."""
+    part: PartTaken | None = None
+    """Its part of the snapshot whose barrier ended this epoch."""
+    part_done: PartDone | None = None
+    """A part, of this epoch or an earlier one, whose writing has ended."""
 
 
 encode_status = msgspec.msgpack.Encoder().encode

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from tether.core.errors import BadValueError
+from tether.core.graph import Graph, Node
+from tether.core.rewind import plan_rewind
+from tether.spark.checkpoint import SparkCheckpoint
+from tether.spark.exactness import keeps_rows
+from tether.spark.faults import reach
 from tether.spark.feedback_box import FeedbackBox
 from tether.spark.flow import unpack
 from tether.spark.ledger import bound_of, progress_of, totals_of
 from tether.spark.loop import BehindLoop
+from tether.spark.lost import is_loss, what_was_lost
 from tether.spark.part import Part
+from tether.spark.sinks import take_back
+from tether.spark.source_log import SourceLog
 from tether.spark.split import split
 from tether.spark.spool import Spool
 from tether.spark.story import Story
@@ -50,6 +58,10 @@ class EpochDriver:
         self.story = Story()
         self.failure: BaseException | None = None
         self._session: SparkSession | None = None
+        self._lost: tuple[int, str] | None = None
+        """The epoch that could not be run because slots had lost their state, and what they said."""
+        self._begun_anew = False
+        self._source_log = SourceLog(checkpoint) if keeps_rows(query) else None
         self._query_id = ""
         self._started = threading.Event()
         self._running = threading.Lock()
@@ -89,12 +101,22 @@ class EpochDriver:
             try:
                 self._run(rows, epoch)
             except BaseException as error:
-                self.failure = error
+                if is_loss(error):
+                    self._lost = (epoch, what_was_lost(error))
+                else:
+                    self.failure = error
                 raise
 
     def _run(self, rows: DataFrame, epoch: int) -> None:
         if self._session is None:
             self._open(rows.sparkSession, epoch)
+        elif self._begun_anew:
+            self._session = rows.sparkSession
+            for part in self._parts:
+                part.place(self._session)
+        self._begun_anew = False
+        if self._source_log is not None:
+            rows = self._source_log.kept(rows, epoch)
         self._parts[0].run(unpack(self.query.flow.sources, rows), epoch)
         if self._loop is not None:
             self._loop.follow(epoch)
@@ -107,6 +129,43 @@ class EpochDriver:
             self._loop.start(session, epoch)
         self.story.add("started", "query started", epoch, run=self.run_id)
         self._session = session
+
+    # ---- going back ----------------------------------------------------------------------------
+
+    @property
+    def rewind_wanted(self) -> bool:
+        """Whether slots have lost their state, and the query must go back to a snapshot."""
+        return self._lost is not None
+
+    def rewind(self) -> None:
+        """Spark has stopped: go back to the newest complete snapshot; Spark can begin anew then."""
+        assert self._lost is not None
+        epoch, why = self._lost
+        part = self._parts[0]
+        part.committed_epoch = epoch - 1
+        plan = plan_rewind(
+            self._graph(), "rewind", self._graph().slots, epoch, durable=part.snapshot_epoch
+        )
+        checkpoint = SparkCheckpoint(self._checkpoint)
+        checkpoint.check(plan.read_from)
+        checkpoint.announce(plan.read_from)
+        reach(self.query.faults, "during-rewind", -1, epoch)
+        finish_rewind(checkpoint, self.query)
+        part.go_back(plan.read_from - 1, why)
+        self.story.add(
+            "rewound",
+            why,
+            epoch,
+            snapshot=plan.read_from - 1,
+            read_from=plan.read_from,
+            epochs_again=epoch - plan.read_from,
+            slots=len(plan.restore),
+        )
+        self._lost, self._begun_anew = None, True
+
+    def _graph(self) -> Graph:
+        nodes = tuple(Node(node.name, node.slots) for node in self.query.flow.operators)
+        return Graph(nodes)
 
     # ---- what the handle asks ------------------------------------------------------------------
 
@@ -186,6 +245,17 @@ class EpochDriver:
         except AnalysisException:
             return False
         return True
+
+
+def finish_rewind(checkpoint: SparkCheckpoint, query: PreparedQuery) -> None:
+    """Do what was announced: by this driver just now, or by one that died over it."""
+    read_from = checkpoint.announced()
+    if read_from is None:
+        return
+    for _, sink in query.sinks:
+        take_back(sink, read_from)
+    checkpoint.go_back(read_from)
+    checkpoint.done()
 
 
 def _of(part: Part, operator: str) -> list[Ledger]:

@@ -14,9 +14,19 @@ from typing import Literal
 import msgspec
 
 Point = Literal[
-    "before-attach", "halfway", "after-apply", "during-backup", "after-commit", "during-recovery"
+    "before-attach",
+    "after-log",
+    "halfway",
+    "after-apply",
+    "during-backup",
+    "during-writing",
+    "after-commit",
+    "during-recovery",
+    "during-replay",
+    "during-rewind",
 ]
-"""Points of :mod:`tether.spark.slot` at which a slot's Python worker can be struck."""
+"""Points of the epoch protocol (:mod:`tether.spark.slot`) at which a slot's Python worker can be
+struck; at "during-rewind" it is the driver."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +36,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         point: Where in the epoch protocol.
         marker: A file that says that this fault has struck; it strikes again when it is removed.
         slot: Which slot, or None for the first that comes.
+        operator: Which operator's, or None for any.
         epoch: First epoch in which it may strike.
         action: "kill": SIGKILL of the Python worker. "executor": SIGKILL of its executor.
             "raise": an exception, as a failing task would.
@@ -35,11 +46,14 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     point: Point
     marker: str
     slot: int | None = None
+    operator: str | None = None
     epoch: int = 0
     action: Literal["kill", "executor", "raise", "forget"] = "kill"
 
 
-def reach(faults: tuple[Fault, ...], point: Point, slot: int, epoch: int) -> bool:
+def reach(
+    faults: tuple[Fault, ...], point: Point, slot: int, epoch: int, operator: str = ""
+) -> bool:
     """A slot has come to ``point``: let a fault that waits there strike.
 
     Returns:
@@ -47,7 +61,8 @@ def reach(faults: tuple[Fault, ...], point: Point, slot: int, epoch: int) -> boo
     """
     forget = False
     for fault in faults:
-        if fault.point == point and fault.slot in (None, slot) and epoch >= fault.epoch:
+        meant = fault.slot in (None, slot) and fault.operator in (None, operator)
+        if fault.point == point and meant and epoch >= fault.epoch:
             forget = _strike(fault) or forget
     return forget
 

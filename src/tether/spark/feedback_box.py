@@ -21,7 +21,9 @@ from tether.spark.feedback import merge_items, pack_items, unpack_items
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tether.backup.history import CommitHistory
+    import pyarrow as pa
+
+    from tether.backup.history import CommitHistory, CompleteSnapshot
     from tether.backup.protocol import BackupStore
     from tether.spark.control import SlotStatus
     from tether.spark.prepared import PreparedOperator
@@ -147,6 +149,11 @@ class FeedbackBox:
             again: Also take feedback of earlier epochs, which may have been used before. Where the
                 two ends of a loop keep no common pace, nobody knows; the newest is given again.
         """
+        with self._lock:
+            for operator in operators:
+                if operator.node.feedback_to is not None:
+                    self._waiting.pop(operator.node.feedback_to.name, None)
+                    self._finished.pop(operator.node.feedback_to.name, None)
         for operator in operators:
             if operator.node.feedback_to is None:
                 continue
@@ -156,6 +163,26 @@ class FeedbackBox:
                     continue
                 items = pack_items(frame.parts["items"])
                 self._put(operator.node.feedback_to.name, Sent(frame.header.epoch, items))
+
+    def put_back(
+        self, store: BackupStore, snapshot: CompleteSnapshot, operators: Iterable[PreparedOperator]
+    ) -> None:
+        """What was in flight when a snapshot was taken is in flight again, and nothing else."""
+        with self._lock:
+            self._waiting.clear()
+            self._finished.clear()
+        for operator in operators:
+            if operator.node.feedback_to is None:
+                continue
+            receiver = operator.node.feedback_to.name
+            batches = items_of(store, snapshot, receiver)
+            self._put(receiver, Sent(snapshot.epoch, pack_items(batches)))
+
+
+def items_of(store: BackupStore, snapshot: CompleteSnapshot, name: str) -> list[pa.RecordBatch]:
+    """What a snapshot holds beside states under a name; nothing where it holds nothing."""
+    ref = snapshot.items.get(slot_key(name, 0))
+    return [] if ref is None else store.read(ref).parts["items"]
 
 
 def box_name(operator: PreparedOperator) -> str:

@@ -32,6 +32,8 @@ class SourceNode:
 
     rows: DataFrame
     parents: tuple[Node, ...] = ()
+    replays: bool | None = None
+    """Whether it gives the rows of an epoch again when asked again; None: as Spark's plan shows."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.bound import Bound, Loss, SlotFacts, bound, loss_at_most
+from tether.spark.exactness import is_exact
 from tether.spark.policy_codec import decode_policy_state
 
 if TYPE_CHECKING:
@@ -44,7 +45,14 @@ class Ledger:
         self._statuses: dict[int, SlotStatus] = {}
         self._losses: dict[int, list[Loss]] = {slot: [] for slot in range(slots)}
         self._failures = dict.fromkeys(range(slots), 0)
-        self.totals = {"rows": 0, "backups": 0, "backup_bytes": 0, "losses": 0, "rollbacks": 0}
+        self.totals = {
+            "rows": 0,
+            "backups": 0,
+            "backup_bytes": 0,
+            "item_bytes": 0,
+            "losses": 0,
+            "rollbacks": 0,
+        }
 
     def resume(self, history: CommitHistory, epoch: int) -> None:
         """Take over what an earlier run of the query has lost.
@@ -53,6 +61,9 @@ class Ledger:
         """
         for slot in range(self._slots):
             facts = history.slot_facts(self._operator, slot, epoch)
+            if is_exact(self._policy):
+                self._failures[slot] = facts.failures
+                continue  # under such a policy a loss costs nothing
             state = (
                 decode_policy_state(facts.policy_state)
                 if facts.policy_state
@@ -76,6 +87,11 @@ class Ledger:
                 if status.frame is not None:
                     self.totals["backups"] += 1
                     self.totals["backup_bytes"] += status.frame.ref.length
+                if status.part_done is not None and status.part_done.ref is not None:
+                    self.totals["backups"] += 1
+                    self.totals["backup_bytes"] += status.part_done.ref.length
+                if status.logged is not None:
+                    self.totals["item_bytes"] += status.logged.length
 
     def _note_loss(self, slot: int, status: SlotStatus) -> None:
         recovery = status.recovery
@@ -126,6 +142,16 @@ class Ledger:
 
     def _facts(self, slot: int) -> SlotFacts:
         status = self._statuses.get(slot)
+        if is_exact(self._policy) and not self._losses[slot]:
+            # What is not in a backup is replayed or read again: nothing of it is at risk.
+            return SlotFacts(
+                operator=self._operator,
+                slot=slot,
+                divergence=0.0,
+                theta=0.0,
+                failures=self._failures[slot],
+                placement=self._placement,
+            )
         theta = self._policy.threshold(self._policy.initial(), self._placement)
         return SlotFacts(
             operator=self._operator,

@@ -15,27 +15,36 @@ right after each step means:
 from __future__ import annotations
 
 import contextlib
+import uuid
 from typing import TYPE_CHECKING
 
-import msgspec
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tether.backup.commits import CommitRecord, SlotCommit
+from tether.backup.commits import CommitRecord
 from tether.backup.history import CommitHistory
 from tether.backup.names import slot_key
 from tether.backup.sweeping import sweep
-from tether.core.errors import TetherError
+from tether.core.barrier import Barrier
+from tether.core.errors import BackupError
 from tether.spark.binding import bind_store
+from tether.spark.commit_entries import (
+    clock_commit,
+    clock_name,
+    has_news,
+    keeps_clock,
+    slim,
+    slot_commit,
+    stored_clock,
+)
 from tether.spark.control import GENESIS, Purpose, SlotControl, StreamClock
 from tether.spark.event_time import advance
-from tether.spark.flow import Node, OperatorNode, StepNode, evaluate
+from tether.spark.flow import Node, OperatorNode
+from tether.spark.jobs import SlotJobs
 from tether.spark.ledger import Ledger
-from tether.spark.pinning import Anchor, has_one_executor
-from tether.spark.plan import SLOT, EpochPlan
 from tether.spark.program import Program
-from tether.spark.session import tune_epochs
 from tether.spark.sinks import discard
-from tether.spark.statuses import SlotId, StatusBoard
+from tether.spark.snapshot_content import clocks_in, content
+from tether.spark.snapshot_keeper import SnapshotKeeper
 from tether.spark.task import SlotTask
 
 if TYPE_CHECKING:
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
     from tether.spark.feedback_box import FeedbackBox
     from tether.spark.prepared import PreparedOperator, PreparedQuery
     from tether.spark.sinks import Sink
+    from tether.spark.statuses import SlotId
     from tether.spark.story import Story
 
 DROP_EVERY = 16
@@ -84,7 +94,7 @@ class Part:
         feedback: FeedbackBox,
         records_all: bool = False,
     ) -> None:
-        self._query, self._nodes, self._sinks = query, nodes, sinks
+        self._query = query
         self._store, self._address, self._run_id, self._story = store, address, run_id, story
         self._feedback, self._records_all = feedback, records_all
         self.operators: dict[OperatorNode, PreparedOperator] = {
@@ -96,16 +106,22 @@ class Part:
         }
         self.first_epoch = 0
         self.committed_epoch = -1
-        self._session: SparkSession | None = None
-        self._board: StatusBoard | None = None
-        self._plans: dict[OperatorNode, EpochPlan] = {}
-        self._anchors: dict[int, Anchor] = {}
+        self._jobs = SlotJobs(query.flow, nodes, self.operators, sinks, self._task)
         self._query_id = ""
         self._lineages: dict[str, dict[int, str]] | None = None
         self._clocks = {node.name: StreamClock() for node in self.operators}
         self._history = CommitHistory()
         self._records_since_drop = 0
-        self._safe = False
+        self._keeper = self._snapshot_keeper()
+        self._snapshot: tuple[int, int | None] | None = None
+        """The barrier that ends the epoch in hand, if one does."""
+
+    def _snapshot_keeper(self) -> SnapshotKeeper | None:
+        policy = next(iter(self.operators.values())).policy
+        if not isinstance(policy, Barrier):
+            return None
+        slots = [(node.name, slot) for node in self.operators for slot in range(node.slots)]
+        return SnapshotKeeper(policy, slots, self._story)
 
     def open(self, session: SparkSession, query_id: str, epoch: int) -> None:
         """Make ready for the first epoch of this run, and take over what is in the store."""
@@ -125,32 +141,57 @@ class Part:
             for ledger in self.ledgers.values():
                 ledger.resume(self._history, self.committed_epoch + 1)
             self._lineages = self._stored_lineages(self.committed_epoch + 1)
-            self._feedback.resume(
-                self._store,
-                self._history,
-                operators,
-                self.committed_epoch,
-                again=self._records_all,
-            )
+            self._resume(self._store, self.committed_epoch)
         elif epoch == self.first_epoch:
             self._lineages = {node.name: {} for node in self.operators}
-        # One shuffle can serve groupBy and slots only in operators of the session's own number.
-        combining = [p.slots for p in operators if p.combine() is not None]
-        fused = combining[0] if combining else operators[0].slots
-        tune_epochs(session, fused)
-        for node, prepared in self.operators.items():
-            anchor = None if has_one_executor(session) else self._anchor(session, node.slots)
-            plan = EpochPlan(node.key, node.slots, prepared.combine(), anchor, node.event_time)
-            if node.slots != fused:
-                plan.unfuse()
-            self._plans[node] = plan
-        self._board = StatusBoard(session.sparkContext)
-        self._session = session
+        self.place(session)
 
-    def _anchor(self, session: SparkSession, slots: int) -> Anchor:
-        if slots not in self._anchors:
-            self._anchors[slots] = Anchor(session, slots)
-        return self._anchors[slots]
+    def place(self, session: SparkSession) -> None:
+        """Plan epochs for a session of Spark's: the first, or that of a stream begun anew."""
+        self._jobs.place(session)
+
+    def _resume(self, store: BackupStore, committed: int) -> None:
+        """Take over feedback, clocks and snapshots as of the end of an epoch."""
+        operators = list(self.operators.values())
+        self._clocks |= {
+            p.name: stored_clock(self._history, p, committed + 1)
+            for p in operators
+            if keeps_clock(p)
+        }
+        snapshot = self._history.complete_snapshot(committed + 1)
+        if self._keeper is not None:
+            self._keeper.resume(snapshot)
+        if self._keeper is not None and snapshot is not None and snapshot.epoch == committed:
+            self._feedback.put_back(store, snapshot, operators)
+            self._clocks |= clocks_in(store, snapshot, operators)
+        else:
+            again = self._records_all
+            self._feedback.resume(store, self._history, operators, committed, again=again)
+
+    @property
+    def snapshot_epoch(self) -> int:
+        """Epoch of the newest complete snapshot; the one before the first where there is none."""
+        snapshot = self._history.complete_snapshot(self.committed_epoch + 1)
+        return self.first_epoch - 1 if snapshot is None else snapshot.epoch
+
+    def go_back(self, epoch: int, why: str) -> None:
+        """Forget all that came after ``epoch``, whose snapshot the slots restore when they run next.
+
+        Args:
+            epoch: Epoch of the newest complete snapshot, or the one before the first.
+            why: What made it necessary.
+        """
+        assert self._store is not None
+        if self._keeper is not None:
+            self._keeper.lost(why, self.committed_epoch + 1)
+        # No state that is resident anywhere has such a lineage, so none is taken for the right one.
+        lineage = f"rewound-{uuid.uuid4().hex}"
+        self._lineages = {
+            node.name: dict.fromkeys(range(node.slots), lineage) for node in self.operators
+        }
+        self._clocks = {node.name: StreamClock() for node in self.operators}
+        self.committed_epoch = epoch
+        self._resume(self._store, epoch)
 
     def _stored_lineages(self, epoch: int) -> dict[str, dict[int, str]]:
         lineages: dict[str, dict[int, str]] = {}
@@ -183,6 +224,7 @@ class Part:
             feedback=sent.items if sent else b"",
             feedback_epoch=sent.epoch if sent else -1,
             clock=self._clocks[name],
+            snapshot=self._snapshot,
         )
 
     def _task(
@@ -208,9 +250,9 @@ class Part:
             event_time=node.event_time,
             drops_event_time=prepared.combine() is not None and node.event_time not in node.key,
         )
-        assert self._board is not None
+        assert self._jobs.board is not None
         rows = from_arrow_schema(schema) if table else prepared.output_spark
-        return by_slot.mapInArrow(SlotTask(program, self._board), rows)
+        return by_slot.mapInArrow(SlotTask(program, self._jobs.board), rows)
 
     # ---- 2. and 3. slots -----------------------------------------------------------------------
 
@@ -221,122 +263,39 @@ class Part:
             given: Rows of sources, and of nodes of another part.
             epoch: Number of the epoch.
         """
+        if self._keeper is not None:
+            self._complete_snapshot(epoch)
+            self._snapshot = self._keeper.begin(epoch)
         try:
-            statuses = self._run_slots(given, epoch)
+            statuses = self._jobs.run(given, epoch)
         except Exception as error:
             # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
-            if "MisplacedRowsError" not in str(error) or self._safe:
+            if "MisplacedRowsError" not in str(error) or self._jobs.safe:
                 raise
-            self._place_safely()
+            self._jobs.place_safely()
             self._story.add("replanned", "Spark's partitions were not the slots", epoch)
-            statuses = self._run_slots(given, epoch)
+            statuses = self._jobs.run(given, epoch)
         self._commit(epoch, statuses)
-
-    def _place_safely(self) -> None:
-        """From now on, rely on no partitioning but that of our own shuffle and our own jobs."""
-        self._safe = True
-        for plan in self._plans.values():
-            plan.unfuse()
-
-    def _run_slots(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
-        assert self._board is not None
-        kept: list[DataFrame] = []
-
-        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
-            return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
-
-        def keep(node: Node, rows: DataFrame) -> DataFrame:
-            regrouped = self._may_be_regrouped(node)
-            if self._consumers(node) > 1 or regrouped:
-                kept.append(rows.persist())
-            if regrouped:
-                discard(rows, epoch)  # here each partition is a slot, whatever is made of it later
-            return rows
-
-        try:
-            frames = evaluate(self._nodes, given, operate, keep)
-            for node, sink in self._sinks:
-                sink(frames[node], epoch)
-            if self._missing(self._board.take(epoch)):
-                for node in self.operators:
-                    discard(frames[node], epoch)
-            if missing := self._missing(self._board.take(epoch)):
-                self._run_punctuation(given, epoch, missing)
-        finally:
-            for rows in kept:
-                rows.unpersist()
-        statuses = self._board.take(epoch)
-        if missing := self._missing(statuses):
-            raise TetherError(
-                f"Slots {sorted(missing)} did not run epoch {epoch}.",
-                why="Spark finished the job without running their tasks.",
-                do="Please report it with the query's plan.",
-            )
-        return statuses
-
-    def _run_punctuation(
-        self, given: Mapping[Node, DataFrame], epoch: int, missing: set[SlotId]
-    ) -> None:
-        """End the epoch for slots whose tasks Spark left out, seeing that there are no rows."""
-        idle = {name for name, _ in missing}
-
-        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
-            fed_by_operator = any(
-                isinstance(before, OperatorNode) and before in self.operators
-                for before in self._query.flow.upstream(node.parents)
-            )
-            if fed_by_operator or node.name not in idle:
-                return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
-            return self._task(node, self._punctuation(node), epoch)
-
-        frames = evaluate(self._nodes, given, operate)
-        for node, sink in self._sinks:
-            if isinstance(node, OperatorNode) and node.name in idle:
-                sink(frames[node], epoch)
-        assert self._board is not None
-        for node in self.operators:
-            if any(name == node.name for name, _ in self._missing(self._board.take(epoch))):
-                discard(frames[node], epoch)
-
-    def _missing(self, statuses: Mapping[SlotId, SlotStatus]) -> set[SlotId]:
-        expected = {(node.name, slot) for node in self.operators for slot in range(node.slots)}
-        return expected - set(statuses)
-
-    def _may_be_regrouped(self, node: Node) -> bool:
-        """Whether others than our own shuffle may put the node's partitions together."""
-        if not isinstance(node, OperatorNode):
-            return False
-        steps = [n for n in self._nodes if isinstance(n, StepNode) and node in n.parents]
-        if any(step.regroups for step in steps):
-            return True
-        return self._safe and (bool(steps) or any(end is node for end, _ in self._sinks))
-
-    def _consumers(self, node: Node) -> int:
-        children = sum(child.parents.count(node) for child in self._nodes)
-        return children + sum(end is node for end, _ in self._sinks)
-
-    def _punctuation(self, node: OperatorNode) -> DataFrame:
-        """A row for each slot that says only that the epoch is over."""
-        assert self._session is not None
-        rows = (
-            self._session.range(0, node.slots, 1, 1)
-            .selectExpr(f"CAST(id AS INT) AS {SLOT}")
-            .repartitionById(node.slots, SLOT)
-        )
-        anchor = self._anchors.get(node.slots)
-        return rows if anchor is None else anchor.pin(rows)
 
     # ---- 4. and 5. commit ----------------------------------------------------------------------
 
     def _commit(
         self, epoch: int, statuses: dict[SlotId, SlotStatus], *, amends: bool = False
     ) -> None:
+        by_name = {prepared.name: prepared for prepared in self.operators.values()}
         entries = {
             slot_key(*slot): slot_commit(status)
             for slot, status in statuses.items()
-            if amends or self._records_all or _has_news(status)
+            if amends or self._records_all or has_news(by_name[slot[0]], status)
         }
+        items = {slot_key(*slot): s.logged for slot, s in statuses.items() if s.logged is not None}
+        self._advance_clocks(statuses)
         if not amends:
+            entries |= {
+                slot_key(clock_name(p), 0): clock_commit(self._clocks[p.name], epoch)
+                for p in self.operators.values()
+                if self._store is not None and keeps_clock(p)
+            }
             entries |= self._feedback.save(
                 self._store,
                 self.operators.values(),
@@ -349,8 +308,10 @@ class Part:
         # this time: what the first run wrote counts no more.
         known = self._history.last_epoch
         rerun = known is not None and known >= epoch and not amends
-        if self._store is not None and (entries or rerun):
-            record = CommitRecord(epoch=epoch, run=self._run_id, slots=entries, amends=amends)
+        if self._store is not None and (entries or items or rerun):
+            record = CommitRecord(
+                epoch=epoch, run=self._run_id, slots=entries, amends=amends, items=items
+            )
             self._store.append_commit(record)
             self._history.apply(record)
             self._drop_unneeded(epoch - 1)  # that one is committed, for this one has begun
@@ -360,12 +321,34 @@ class Part:
                     self._lineages[operator][slot] = status.lineage
         self._feedback.deliver(self.operators.values(), statuses)
         for node in self.operators:
-            own = {slot: _slim(s) for (name, slot), s in statuses.items() if name == node.name}
-            spans = [status.event_times for status in own.values()]
-            self._clocks[node.name] = advance(self._clocks[node.name], spans, node.lateness)
+            own = {slot: slim(s) for (name, slot), s in statuses.items() if name == node.name}
             self.ledgers[node.name].note(own)
         self._story.add_epoch(statuses.values())
         self.committed_epoch = epoch
+        if self._keeper is not None:
+            held = content(self._feedback, self._clocks, self.operators.values())
+            self._keeper.note(epoch, statuses, held)
+
+    def _advance_clocks(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
+        for node in self.operators:
+            spans = [s.event_times for (name, _), s in statuses.items() if name == node.name]
+            self._clocks[node.name] = advance(self._clocks[node.name], spans, node.lateness)
+
+    def _complete_snapshot(self, epoch: int) -> None:
+        """Declare a snapshot complete whose parts are durable; Spark has committed its epoch."""
+        assert self._keeper is not None
+        assert self._store is not None
+        if not self._keeper.due:
+            return
+        try:
+            record = self._keeper.record(self._store, self._query_id, self._run_id)
+            self._store.append_commit(record)
+        except BackupError as error:
+            self._keeper.failed(str(error), epoch)
+            return
+        self._history.apply(record)
+        self._keeper.recorded(epoch)
+        sweep(self._store, self._history, epoch - 1)  # what only older snapshots need
 
     def _drop_unneeded(self, committed: int) -> None:
         self._records_since_drop += 1
@@ -377,7 +360,7 @@ class Part:
     def read_table(self, operator: PreparedOperator, name: str) -> DataFrame:
         """A table of the resident state, as of the last committed epoch."""
         node = operator.node
-        return self._task(node, self._punctuation(node), self.committed_epoch, "read", name)
+        return self._task(node, self._jobs.punctuation(node), self.committed_epoch, "read", name)
 
     # ---- the end -------------------------------------------------------------------------------
 
@@ -385,46 +368,30 @@ class Part:
         """Make durable whatever is not, as of the end of ``epoch``."""
         if self._store is None or epoch < self.first_epoch:
             return
-        assert self._board is not None
-        self._board.forget()
+        assert self._jobs.board is not None
+        self._jobs.board.forget()
+        if self._keeper is not None:
+            if epoch != self.committed_epoch:
+                return  # of the epoch before only the slots know all; the last snapshot stands
+            self._complete_snapshot(epoch + 1)
+            self._snapshot = self._keeper.next()
         for node in self.operators:
-            discard(self._task(node, self._punctuation(node), epoch, "flush"), epoch)
-        self._commit(epoch, self._board.take(epoch), amends=True)
+            discard(self._task(node, self._jobs.punctuation(node), epoch, "flush"), epoch)
+        statuses = self._jobs.board.take(epoch)
+        if self._keeper is None:
+            self._commit(epoch, statuses, amends=True)
+        else:
+            held = content(self._feedback, self._clocks, self.operators.values())
+            self._keeper.note(epoch, statuses, held)
+            self._complete_snapshot(epoch + 1)
 
     def clean(self) -> None:
         """Remove the arenas."""
         for node in self.operators:
             with contextlib.suppress(Exception):  # best effort: the executors may be gone
-                task = self._task(node, self._punctuation(node), self.committed_epoch, "clean")
+                task = self._task(node, self._jobs.punctuation(node), self.committed_epoch, "clean")
                 discard(task, 0)
 
     def release(self) -> None:
         """Forget where slots were placed."""
-        for anchor in self._anchors.values():
-            anchor.release()
-
-
-def _has_news(status: SlotStatus) -> bool:
-    changed = status.windows_ended and status.failures
-    return status.frame is not None or status.recovery is not None or bool(changed)
-
-
-def _slim(status: SlotStatus) -> SlotStatus:
-    """The status without the items that it brought: those are not the ledger's to keep."""
-    return msgspec.structs.replace(status, feedback=b"") if status.feedback else status
-
-
-def slot_commit(status: SlotStatus) -> SlotCommit:
-    """What a commit record says of a slot."""
-    frame = status.frame
-    return SlotCommit(
-        epoch=status.epoch,
-        frame=frame.ref if frame else None,
-        kind=frame.kind if frame else None,
-        carried=frame.carried if frame else 0.0,
-        divergence_after=status.divergence,
-        exact=status.exact,
-        failures=status.failures,
-        lineage=status.lineage,
-        policy_state=status.policy_state,
-    )
+        self._jobs.release()

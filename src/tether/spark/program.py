@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tether.core.errors import BackupError
+from tether.spark.faults import reach
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tether.core.policy import Placement, Policy
     from tether.core.windows import Window
     from tether.spark.control import SlotControl
-    from tether.spark.faults import Fault
+    from tether.spark.faults import Fault, Point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,21 @@ class Program:
     """Column with the rows' event time, where the operator has one."""
     drops_event_time: bool = False
     """Whether that column was added for the clock only, and is not the operator's to see."""
+
+    def seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as the operator is to see it."""
+        if not self.drops_event_time:
+            return batch
+        return batch.drop_columns([self.event_time])
+
+    def reach(self, point: Point, slot: int) -> bool:
+        """A slot has come to a point of the protocol: let a fault that waits there strike.
+
+        Returns:
+            Whether the slot is to forget its resident state.
+        """
+        control = self.control
+        return reach(self.faults, point, slot, control.epoch, control.operator)
 
     def open_store(self) -> BackupStore:
         """The backup store, opened once per process.

@@ -10,9 +10,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tether.spark.blame import tether_error
-from tether.spark.driver import EpochDriver
+from tether.spark.checkpoint import SparkCheckpoint
+from tether.spark.driver import EpochDriver, finish_rewind
+from tether.spark.exactness import barrier_of
 from tether.spark.flow import pack
 from tether.spark.stores import open_stores, release
+from tether.spark.supervision import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,15 +40,20 @@ class Query:
 
     def __init__(
         self,
-        spark_query: StreamingQuery,
+        supervisor: Supervisor,
         driver: EpochDriver,
         stores: Sequence[OpenStore | None],
         throwaway_checkpoint: str | None,
     ) -> None:
-        self._query, self._driver, self._stores = spark_query, driver, stores
+        self._supervisor, self._driver, self._stores = supervisor, driver, stores
         self._throwaway_checkpoint = throwaway_checkpoint
         self._closing = threading.Lock()
         self._closed = False
+
+    @property
+    def _query(self) -> StreamingQuery:
+        """Spark's query; another one after a rewind."""
+        return self._supervisor.current
 
     # ---- as Spark has it -----------------------------------------------------------------------
 
@@ -56,7 +64,7 @@ class Query:
 
     @property
     def runId(self) -> str:  # noqa: N802 - Spark's name
-        """Id of this run of the query."""
+        """Id of this run of the query; another one after a rewind."""
         return str(self._query.runId)
 
     @property
@@ -68,7 +76,7 @@ class Query:
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
         """Whether the query is running."""
-        return bool(self._query.isActive)
+        return bool(self._query.isActive) or self._rewinding
 
     @property
     def status(self) -> dict[str, Any]:
@@ -83,8 +91,9 @@ class Query:
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
-        """Spark's recent progress reports."""
-        return [dict(progress) for progress in self._query.recentProgress]
+        """Spark's recent progress reports; epochs that were run again are in it twice."""
+        queries = [*self._supervisor.past, self._query]
+        return [dict(progress) for query in queries for progress in query.recentProgress]
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends, or for ``timeout`` seconds.
@@ -102,27 +111,33 @@ class Query:
         except Exception as error:
             self._close(flush=False)
             raise self._own(error) from error
-        if not self._query.isActive:
+        if not self.isActive:
             self._close(flush=True)
         return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
         """Wait until everything that the source holds now is in."""
-        try:
-            self._query.processAllAvailable()
-            self._driver.drain()
-        except Exception as error:
-            raise self._own(error) from error
+        while True:
+            current = self._query
+            try:
+                current.processAllAvailable()
+                self._driver.drain()
+                return
+            except Exception as error:
+                if not self._supervisor.settle(current):
+                    raise self._own(error) from error
 
     def exception(self) -> TetherError | None:
         """Why the query ended, if it ended with an error."""
+        if self._rewinding:
+            return None
         error = self._query.exception()
         return None if error is None else self._own(error)
 
     def stop(self) -> None:
         """Stop the query: make durable what is not, remove arenas, release the backup directory."""
         with contextlib.suppress(Exception):  # a query that failed has failed; exception() tells
-            self._query.stop()
+            self._supervisor.stop()
         self._close(flush=True)
 
     # ---- what only Tether can tell -------------------------------------------------------------
@@ -158,13 +173,26 @@ class Query:
 
     # ---- the end -------------------------------------------------------------------------------
 
+    @property
+    def _rewinding(self) -> bool:
+        """Whether Spark's query has ended, or is about to, only to be begun anew."""
+        return self._driver.rewind_wanted and self._supervisor.watching
+
     def _await(self, timeout: float | None) -> bool | None:
         # In slices, for a wait inside the JVM cannot be interrupted by Ctrl-C.
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while not self._query.awaitTermination(max(0.01, min(1.0, deadline - time.monotonic()))):
+        while True:
+            current = self._query
+            try:
+                ended = current.awaitTermination(max(0.01, min(1.0, deadline - time.monotonic())))
+            except Exception:
+                if not self._supervisor.settle(current):
+                    raise
+                continue
+            if ended and not self._supervisor.settle(current):
+                return None if timeout is None else True
             if time.monotonic() >= deadline:
                 return False
-        return None if timeout is None else True
 
     def _own(self, error: Exception) -> TetherError:
         return tether_error(self._driver.failure or error)
@@ -175,7 +203,8 @@ class Query:
                 return
             self._closed = True
             try:
-                self._driver.end(flush=flush and self._query.exception() is None)
+                failed = self._driver.failure is not None or self._query.exception() is not None
+                self._driver.end(flush=flush and not failed)
             finally:
                 release(self._stores)
                 if self._throwaway_checkpoint is not None:
@@ -193,16 +222,25 @@ def start_query(
     """Lock the backup stores, check that they are this program's, and let Spark start."""
     stores = open_stores(query, f"query {name or query.flow.operators[-1].name}")
     try:
+        rewinds = barrier_of(query) is not None
+        if rewinds:
+            finish_rewind(SparkCheckpoint(checkpoint), query)
         driver = EpochDriver(query, stores, checkpoint)
-        writer = pack(query.flow.sources).writeStream.foreachBatch(driver)
-        writer = writer.option("checkpointLocation", checkpoint)
-        if name:
-            writer = writer.queryName(name)
-        if trigger:
-            writer = writer.trigger(**trigger)
-        spark_query = writer.start()
+
+        def start() -> StreamingQuery:
+            writer = pack(query.flow.sources).writeStream.foreachBatch(driver)
+            writer = writer.option("checkpointLocation", checkpoint)
+            if name:
+                writer = writer.queryName(name)
+            if trigger:
+                writer = writer.trigger(**trigger)
+            return writer.start()
+
+        supervisor = Supervisor(driver, start)
     except BaseException:
         release(stores)
         raise
-    driver.identify(str(spark_query.id))
-    return Query(spark_query, driver, stores, None if keeps_checkpoint else checkpoint)
+    driver.identify(str(supervisor.current.id))
+    if rewinds:
+        supervisor.watch()
+    return Query(supervisor, driver, stores, None if keeps_checkpoint else checkpoint)

@@ -15,6 +15,7 @@ from tether.backup.recovery import recover_chain
 from tether.core.policy import RecordFailures, Recovered
 from tether.operator import Loss
 from tether.spark.control import RecoveryReport, SlotMemory
+from tether.spark.exact_recovery import recover_exactly
 from tether.spark.policy_codec import decode_policy_state, encode_policy_state
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     """Fill a new arena with the newest backup from before the epoch, and count the failure."""
     if not program.policy.keeps_backups:
         return _recover_nothing(program, resident, slot, attempt)
+    if program.policy.recovery in ("replay", "rewind"):
+        return RecoveredSlot(*recover_exactly(program, resident, slot, attempt), None)
     control = program.control
     began = time.perf_counter()
     store = program.open_store()
@@ -60,7 +63,9 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     )
     theta_then = program.policy.threshold(policy_state, program.placement)
     # The backup may be the state at the end of the epoch before: then nothing was lost.
-    exact = facts.exact_epoch == control.epoch - 1 and not chain.unreadable
+    # Where every change is backed up in its epoch, it is that also if it is of an earlier epoch.
+    every_change = program.policy.recovery == "last-epoch" and facts.exact_epoch is not None
+    exact = (every_change or facts.exact_epoch == control.epoch - 1) and not chain.unreadable
     failures = facts.failures
     if not exact:
         policy_state, instructions = program.policy.step(

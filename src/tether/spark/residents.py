@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tether.core.errors import ArenaError
+from tether.spark.background import forget_notes, notes_of
 from tether.spark.control import SlotMemory, decode_memory, encode_memory
 from tether.state.arena import Arena, Refused
 from tether.state.header import Phase
@@ -77,6 +78,11 @@ class Resident:
         return self._attachment.operator
 
     @property
+    def notes(self) -> Path:
+        """What the names of notes beside the state begin with."""
+        return notes_of(self._directory)
+
+    @property
     def applying(self) -> bool:
         """Whether an epoch was half applied when its process died."""
         return self.found and self.state.phase == Phase.APPLYING
@@ -122,6 +128,7 @@ class Resident:
         """Make a new, empty state in place of whatever is there; its restore has begun."""
         self.release()
         sweep(self._directory.parent)
+        forget_notes(self.notes)
         owner = self._owner if self._program.control.arena_scope == "executor" else None
         arena = Arena.create(self._directory, _identity(self._program, self._slot), owner=owner)
         key = (self._directory, self._program.operator)
@@ -147,6 +154,7 @@ class Resident:
             self._attachment.arena.destroy()
             self._attachment = None
         _kept.pop((self._directory, self._program.operator), None)
+        forget_notes(self.notes)
 
 
 @contextmanager

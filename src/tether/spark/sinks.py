@@ -19,11 +19,21 @@ def discard(rows: DataFrame, epoch: int) -> None:
     rows.write.format("noop").mode("append").save()
 
 
+def take_back(sink: Sink, epoch: int) -> None:
+    """Tell a sink that the output of this epoch and all after it will be given again.
+
+    Only a sink that has a method ``take_back(epoch)`` is told.
+    """
+    method = getattr(sink, "take_back", None)
+    if method is not None:
+        method(epoch)
+
+
 def to_format(name: str, *, mode: str = "append", **options: str) -> Sink:
     """A sink that appends every epoch's rows with one of Spark's batch writers.
 
-    Delivery is at least once: an epoch that is run again after a crash is written again. Use a
-    function and the epoch number where that matters.
+    Delivery is at least once: an epoch that is run again after a crash is written again. Use
+    ``tether.to_epochs`` where that matters, or a function and the epoch number.
 
     Args:
         name: A format that Spark can write: "parquet", "json", "kafka", "console", "delta", ….

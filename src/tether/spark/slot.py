@@ -15,28 +15,40 @@ one that can be rolled back to it.
 from __future__ import annotations
 
 import math
-import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tether.backup.frames import FrameHeader
-from tether.core.errors import ArenaError, OperatorError, TetherError
-from tether.core.policy import BackUpState, EpochApplied, Flushed, SlotPolicyState, WindowEnd
-from tether.core.windows import Hopping
-from tether.operator import EndedWindow
+from tether.core.errors import ArenaError
+from tether.core.policy import (
+    BackUpState,
+    BarrierAligned,
+    EpochApplied,
+    Flushed,
+    LogRows,
+    RowsReady,
+    SlotPolicyState,
+    TakePart,
+    WindowEnd,
+)
 from tether.output import Output
-from tether.spark.control import RecoveryReport, SlotMemory, SlotStatus, WrittenFrame
+from tether.spark.background import look
+from tether.spark.blame import blamed
+from tether.spark.control import GENESIS, RecoveryReport, SlotMemory, SlotStatus
+from tether.spark.ending import ended_windows
 from tether.spark.event_time import Span, joined, span_of
+from tether.spark.exact_recovery import rewound_to_start
+from tether.spark.exactness import is_exact
 from tether.spark.executor import executor_name
-from tether.spark.faults import reach
 from tether.spark.feedback import pack_items, unpack_items
-from tether.spark.misplaced import MisplacedRowsError, misplaced
+from tether.spark.misplaced import misplaced
 from tether.spark.phases import Phases
 from tether.spark.policy_codec import decode_policy_state, encode_policy_state
 from tether.spark.recovery import recover
+from tether.spark.replay import with_items
 from tether.spark.residents import Resident, attached
+from tether.spark.writing import SlotWriter
 from tether.state.table import Table
 
 if TYPE_CHECKING:
@@ -44,18 +56,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tether.backup.frames import FrameRef
+    from tether.core.policy import Instruction
+    from tether.operator import EndedWindow
+    from tether.spark.control import PartDone, PartTaken, WrittenFrame
     from tether.spark.program import Program
     from tether.state.identity import Owner
-
-COMPACT_RATIO = 2.0
-"""A full frame is written when the partial ones since the last hold so many times its bytes: then
-all writes together cost at most half as much again, and a recovery reads at most three times it."""
-
-MOST_ENDS = 10_000
-"""Most windows that one epoch ends: rows older than that are late."""
-
-COMPACT_FLOOR_BYTES = 1 << 20
-"""Logs below this are never worth compacting."""
 
 
 class SlotEpoch:
@@ -81,16 +87,21 @@ class SlotEpoch:
         self._event_times: Span | None = None
         self._ended: list[EndedWindow] = []
         self._feedback = b""
+        self._writer = SlotWriter(program, slot, attempt)
+        self._logged: FrameRef | None = None
+        self._part: PartTaken | None = None
+        self._part_done: PartDone | None = None
         self.status: SlotStatus | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Apply the epoch to the slot's state; give the operator's output; then set ``status``."""
-        epoch = self._control.epoch
-        if reach(self._program.faults, "before-attach", self._slot, epoch):
+        if self._program.reach("before-attach", self._slot):
             Resident(self._program, self._slot, self._owner).remove()
         with attached(self._program, self._slot, self._owner) as resident:
             self._phases.end("attach")
             memory = self._ready(resident)
+            if self._policy.recovery == "replay":
+                memory, batches = self._log(memory, batches)
             operator = resident.operator
             out = Output(self._program.output_schema, self._program.feedback_schema)
             rows_in = 0
@@ -101,14 +112,14 @@ class SlotEpoch:
                 for arrived in batches:
                     rows_in += arrived.num_rows
                     self._phases.end("wait")
-                    batch = self._timed(arrived)
-                    operator.process(batch, out)
+                    self._note_times(arrived)
+                    operator.process(self._program.seen(arrived), out)
                     self._phases.end("process")
-                    reach(self._program.faults, "halfway", self._slot, epoch)
+                    self._program.reach("halfway", self._slot)
                     yield from out.drain()
                 self._phases.end("wait")
                 operator.on_epoch_end(out)
-                self._ended = self._ended_windows(memory, rows_in)
+                self._ended = self._windows(memory, rows_in)
                 for window in self._ended:
                     operator.on_window_end(window, out)
                 self._feedback = pack_items(out.drain_feedback())
@@ -118,7 +129,7 @@ class SlotEpoch:
                 raise self._blamed(error) from error
             yield from out.drain()
             self._phases.end("wait")
-            reach(self._program.faults, "after-apply", self._slot, epoch)
+            self._program.reach("after-apply", self._slot)
             self._commit(resident, memory, rows_in, out.rows)
 
     def flush(self) -> None:
@@ -138,9 +149,12 @@ class SlotEpoch:
             )
             state.begin(epoch + 1)
             frame = None
+            if self._control.snapshot is not None:  # what is flushed is a snapshot, and all wait
+                policy_state, instructions = self._aligned(policy_state)
+                memory = self._take_parts(resident, memory, instructions, wait=True)
             for instruction in instructions:
                 if isinstance(instruction, BackUpState):
-                    frame, memory = self._back_up(resident, memory, instruction)
+                    frame, memory = self._writer.back_up(resident, memory, instruction)
             memory = msgspec.structs.replace(memory, lineage=self._attempt)
             self._report(resident, memory, frame, policy_state)
             state.rollback()
@@ -180,11 +194,7 @@ class SlotEpoch:
             resident.state.begin(control.epoch)
             return resident.memory()
         if control.epoch == control.first_epoch:
-            resident.create()
-            resident.finish(control.epoch - 1, SlotMemory())
-            resident.state.begin(control.epoch)
-            self._phases.end("create")
-            return resident.memory()
+            return self._begin_anew(resident)
         recovered = recover(self._program, resident, self._slot, self._attempt)
         self._recovery = recovered.report
         for phase, seconds in recovered.report.seconds.items():
@@ -197,8 +207,21 @@ class SlotEpoch:
                 resident.state.rollback()
                 raise self._blamed(error) from error
         self._phases.restart()
-        reach(self._program.faults, "during-recovery", self._slot, control.epoch)
+        self._program.reach("during-recovery", self._slot)
         return recovered.memory
+
+    def _begin_anew(self, resident: Resident) -> SlotMemory:
+        """The query's first epoch: for the first time, or again after a rewind to the start."""
+        epoch, memory = self._control.epoch, SlotMemory()
+        if self._control.expects(self._slot) not in (None, GENESIS):
+            # States of the first time must not be taken for those of the second.
+            memory = SlotMemory(lineage=self._attempt)
+            self._recovery = rewound_to_start(resident.reason)
+        resident.create()
+        resident.finish(epoch - 1, memory)
+        resident.state.begin(epoch)
+        self._phases.end("create")
+        return memory
 
     def _usable(self, resident: Resident, version: int) -> bool:
         """Whether the resident state is the one that the query goes on with."""
@@ -207,36 +230,37 @@ class SlotEpoch:
         expected = self._control.expects(self._slot)
         return expected is None or resident.memory().lineage == expected
 
-    # ---- 2. windows ----------------------------------------------------------------------------
+    # ---- windows -------------------------------------------------------------------------------
 
-    def _timed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as the operator is to see it, once its newest event time is noted."""
-        name = self._program.event_time
-        if name is None:
-            return batch
-        where = batch.schema.get_field_index(name)
-        self._event_times = joined(self._event_times, span_of(batch.column(where)))
-        return batch.remove_column(where) if self._program.drops_event_time else batch
+    def _note_times(self, batch: pa.RecordBatch) -> None:
+        if self._program.event_time is not None:
+            where = batch.schema.get_field_index(self._program.event_time)
+            self._event_times = joined(self._event_times, span_of(batch.column(where)))
 
-    def _ended_windows(self, memory: SlotMemory, rows_in: int) -> list[EndedWindow]:
-        """Hopping windows that are complete at the end of this epoch."""
-        window, clock = self._program.window, self._control.clock
-        if not isinstance(window, Hopping):
-            return []
-        if window.by == "epochs":
-            after, upto = float(self._control.epoch), float(self._control.epoch + 1)
-        elif window.by == "items":
-            after, upto = float(memory.items), float(memory.items + rows_in)
-        elif clock.watermark is None or clock.passed is None:
-            return []
-        else:
-            # One row with a time of long ago must not end millions of windows.
-            after = max(clock.passed, clock.watermark - MOST_ENDS * window.length)
-            upto = clock.watermark
-        return [
-            EndedWindow(start=end - window.length, end=end, by=window.by)
-            for end in window.ends(after=after, upto=upto)
-        ]
+    def _windows(self, memory: SlotMemory, rows_in: int) -> list[EndedWindow]:
+        clock, epoch = self._control.clock, self._control.epoch
+        return ended_windows(self._program.window, epoch, memory.items, rows_in, clock)
+
+    # ---- 2. rows -------------------------------------------------------------------------------
+
+    def _log(
+        self, memory: SlotMemory, batches: Iterable[pa.RecordBatch]
+    ) -> tuple[SlotMemory, Iterable[pa.RecordBatch]]:
+        """Make the epoch's rows, and all else that it works on, durable before it begins."""
+        window = self._program.window
+        rows, items = list(batches), list(unpack_items(self._control.feedback))
+        self._phases.end("wait")
+        ended = self._windows(memory, 0) if window is not None and window.by == "seconds" else []
+        count = sum(batch.num_rows for batch in (*rows, *items)) + len(ended)
+        _, instructions = self._policy.step(
+            self._policy_state(memory),
+            RowsReady(epoch=self._control.epoch, items=count),
+            self._placement,
+        )
+        if any(isinstance(instruction, LogRows) for instruction in instructions):
+            self._logged, memory = self._writer.log_rows(memory, rows, items, ended)
+        self._phases.end("log")
+        return memory, rows
 
     # ---- 3. commit -----------------------------------------------------------------------------
 
@@ -264,73 +288,47 @@ class SlotEpoch:
                 policy_state, WindowEnd(epoch=epoch, end=window.end), self._placement
             )
         memory = msgspec.structs.replace(memory, items=memory.items + rows_in, task=self._task)
+        if is_exact(self._policy):
+            policy_state = with_items(memory, policy_state)
+        if memory.part is not None:
+            self._part_done = look(resident.notes, memory.part)
+        if self._part_done is not None:
+            memory = msgspec.structs.replace(memory, part=None)
+        if self._control.snapshot is not None:
+            policy_state, more = self._aligned(policy_state)
+            memory = self._take_parts(resident, memory, more, wait=False)
         memory = msgspec.structs.replace(memory, policy_state=encode_policy_state(policy_state))
         frame = None
         for instruction in instructions:
             if isinstance(instruction, BackUpState):
-                frame, memory = self._back_up(resident, memory, instruction)
+                frame, memory = self._writer.back_up(resident, memory, instruction)
         self._phases.end("backup")
         resident.remember(memory)
         state.commit(epoch)
-        reach(self._program.faults, "after-commit", self._slot, epoch)
+        self._program.reach("after-commit", self._slot)
         self._phases.end("commit")
         self._report(resident, memory, frame, policy_state, rows_in=rows_in, rows_out=rows_out)
 
-    def _back_up(
-        self, resident: Resident, memory: SlotMemory, instruction: BackUpState
-    ) -> tuple[WrittenFrame | None, SlotMemory]:
-        """Write a frame that brings the divergence to the target; nothing if it is there already."""
-        began = time.perf_counter()
-        state = resident.state
-        before = state.divergence(exact=True)
-        cause: str = instruction.cause
-        if memory.log_bytes > max(COMPACT_FLOOR_BYTES, COMPACT_RATIO * memory.full_bytes):
-            exports, cause = state.export_full(), "compaction"
-        else:
-            exports = state.export(instruction.target)
-        if not exports:
-            return None, memory
-        after = state.divergence(exact=True)
-        full = exports.keys() == state.specs().keys() and all(e.full for e in exports.values())
-        entries = sum(export.entries for export in exports.values())
-        kind: Literal["full", "partial"] = "full" if full else "partial"
-        header = FrameHeader(
-            query=self._control.query,
-            operator=self._control.operator,
-            slot=self._slot,
-            epoch=self._control.epoch,
-            sequence=memory.sequence + 1,
-            failures=memory.failures,
-            kind=kind,
-            cause=cause,
-            attempt=self._attempt,
-            lineage=memory.lineage,
-            divergence_before=before,
-            divergence_after=after,
-            carried=before,
-            entries=entries,
-            written_at=time.time(),
-        )
-        parts = {name: export.batches for name, export in exports.items()}
-        ref = self._program.open_store().append(header, parts)
-        reach(self._program.faults, "during-backup", self._slot, self._control.epoch)
-        memory = msgspec.structs.replace(
-            memory,
-            sequence=header.sequence,
-            log_bytes=0 if full else memory.log_bytes + ref.length,
-            full_bytes=ref.length if full else memory.full_bytes,
-        )
-        frame = WrittenFrame(
-            ref=ref,
-            kind=kind,
-            cause=cause,
-            entries=entries,
-            carried=before,
-            divergence_before=before,
-            divergence_after=after,
-            seconds=time.perf_counter() - began,
-        )
-        return frame, memory
+    def _aligned(
+        self, policy_state: SlotPolicyState
+    ) -> tuple[SlotPolicyState, tuple[Instruction, ...]]:
+        """The barrier of a snapshot ends the epoch: in epochs, all channels bring it at once."""
+        assert self._control.snapshot is not None
+        number, complete = self._control.snapshot
+        event = BarrierAligned(epoch=self._control.epoch, number=number, complete=complete)
+        return self._policy.step(policy_state, event, self._placement)
+
+    def _take_parts(
+        self, resident: Resident, memory: SlotMemory, steps: tuple[Instruction, ...], *, wait: bool
+    ) -> SlotMemory:
+        for step in steps:
+            if isinstance(step, TakePart):
+                taking = msgspec.structs.replace(step, wait=step.wait or wait)
+                # What is known of an earlier part is not told any more: its snapshot is over.
+                self._part, self._part_done, memory = self._writer.take_part(
+                    resident, memory, taking
+                )
+        return memory
 
     def _report(
         self,
@@ -344,6 +342,8 @@ class SlotEpoch:
     ) -> None:
         state = resident.state
         theta = self._policy.threshold(policy_state, self._placement)
+        # Parts count only once all slots have theirs, so a slot never knows what is durable.
+        rewinds = self._policy.recovery == "rewind"
         divergence = state.divergence() if self._policy.keeps_backups else math.inf
         if self._policy.keeps_backups and divergence > theta:
             divergence = state.divergence(exact=True)
@@ -366,7 +366,7 @@ class SlotEpoch:
             policy_state=encode_policy_state(policy_state),
             theta=theta,
             divergence=divergence,
-            exact=self._policy.keeps_backups and state.dirty_entries() == 0,
+            exact=self._policy.keeps_backups and not rewinds and state.dirty_entries() == 0,
             rows_in=rows_in,
             rows_out=rows_out,
             resident_bytes=state.resident_bytes(),
@@ -378,6 +378,9 @@ class SlotEpoch:
             feedback_epoch=self._control.feedback_epoch,
             event_times=self._event_times,
             windows_ended=len(self._ended),
+            logged=self._logged,
+            part=self._part,
+            part_done=self._part_done,
         )
 
     def _newest_known(self) -> float | None:
@@ -391,19 +394,6 @@ class SlotEpoch:
         return decode_policy_state(memory.policy_state)
 
     def _blamed(self, error: Exception) -> Exception:
-        """Name operator, slot and epoch in whatever the user's code raised."""
-        where = (
-            f"Operator {self._control.operator!r}, slot {self._slot}, epoch {self._control.epoch}"
-        )
-        if isinstance(error, MisplacedRowsError):
-            return error
-        if isinstance(error, OperatorError):
-            return type(error)(f"{where}: {error.what}", why=error.why, do=error.do)
-        if isinstance(error, TetherError):
-            return OperatorError(f"{where}: {error.what}", why=error.why, do=error.do)
-        return OperatorError(
-            f"{where} raised {type(error).__name__}: {error}",
-            why="The operator's own code failed on this epoch's rows.",
-            do="The state was rolled back to the epoch before. Mend the operator and start the query "
-            "again: it goes on with this epoch.",
-        )
+        control = self._control
+        where = f"Operator {control.operator!r}, slot {self._slot}, epoch {control.epoch}"
+        return blamed(where, error)

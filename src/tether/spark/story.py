@@ -24,7 +24,18 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Unix seconds, at the driver."""
     epoch: int
-    what: Literal["started", "placed", "backup", "recovery", "rollback", "replanned", "stopped"]
+    what: Literal[
+        "started",
+        "placed",
+        "backup",
+        "snapshot",
+        "given-up",
+        "recovery",
+        "rollback",
+        "rewound",
+        "replanned",
+        "stopped",
+    ]
     cause: str
     operator: str = ""
     slot: int = -1

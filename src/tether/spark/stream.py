@@ -14,6 +14,8 @@ from tether.core.no_tolerance import NoTolerance
 from tether.operator import Operator
 from tether.spark.batch import batch_answer
 from tether.spark.consistency import BSP
+from tether.spark.epoch_sink import numbered as with_numbers
+from tether.spark.exactness import check_exact
 from tether.spark.flow import Flow, Node, OperatorNode, SourceNode, StepNode
 from tether.spark.prepared import prepare
 from tether.spark.query import Query, start_query
@@ -165,6 +167,7 @@ class Stream:
         arena_dir: str | None = None,
         allow_changed: Sequence[str] = (),
         faults: Sequence[Fault] = (),
+        numbered: bool = False,
     ) -> Query:
         """Start the query that ends here.
 
@@ -187,6 +190,8 @@ class Stream:
             allow_changed: Parts of the program ("program", "policy") that may differ from what the
                 backup was written with.
             faults: Failures on purpose, for tests and drills.
+            numbered: Whether output rows carry their epoch and a number within it, in the columns
+                ``__epoch`` and ``__row``: what a sink needs to have every row once.
 
         Returns:
             A handle with the habits of Spark's ``StreamingQuery``, and ``bound()`` and ``story()``.
@@ -194,6 +199,8 @@ class Stream:
         ends = {self._node: as_sink(output)}
         for stream_, sink in also:
             ends[stream_._node] = as_sink(sink)
+        if numbered:
+            ends = {node: with_numbers(sink) for node, sink in ends.items()}
         sources = Flow(tuple(ends)).sources
         if not all(source.rows.isStreaming for source in sources):
             raise BadValueError(
@@ -227,6 +234,7 @@ class Stream:
             allow_changed=tuple(allow_changed),
             faults=tuple(faults),
         )
+        check_exact(query, sources[0].rows.sparkSession)
         where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
         return start_query(
             query, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
@@ -245,13 +253,16 @@ def _sources(node: Node) -> list[SourceNode]:
     return [source for parent in node.parents for source in _sources(parent)]
 
 
-def stream(rows: DataFrame) -> Stream:
+def stream(rows: DataFrame, *, replays: bool | None = None) -> Stream:
     """Begin a Tether query on any DataFrame, streaming or static.
 
     Args:
         rows: What Spark reads; any DataFrame steps before this are Spark's own.
+        replays: Whether its source gives the rows of an epoch again when they are asked for again,
+            as files and Kafka do. By default all sources but Spark's socket are taken to. Of one
+            that does not, exact policies keep the rows themselves, or refuse to start.
     """
-    return Stream(SourceNode(rows))
+    return Stream(SourceNode(rows, replays=replays))
 
 
 __all__ = ["Stream", "stream"]

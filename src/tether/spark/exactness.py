@@ -1,0 +1,101 @@
+"""Which policies promise that a loss costs nothing, and what a query must be like for them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tether.core.barrier import Barrier
+from tether.core.errors import QueryRefusedError
+from tether.core.rewind import check_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+    from tether.core.policy import Policy
+    from tether.spark.flow import SourceNode
+    from tether.spark.prepared import PreparedQuery
+
+_GIVES_ONCE = re.compile(r"^[\s:+|-]*socket\b", re.MULTILINE)
+"""How Spark's plans show its one source that gives its rows only once: a leaf of this name."""
+
+
+def is_exact(policy: Policy) -> bool:
+    """Whether a loss under this policy costs nothing.
+
+    Example:
+        >>> from tether.core.approximate import Approximate
+        >>> is_exact(Barrier(10)), is_exact(Approximate(5))
+        (True, False)
+    """
+    return policy.recovery in ("last-epoch", "replay", "rewind")
+
+
+def replays(source: SourceNode) -> bool:
+    """Whether the source gives the rows of an epoch again when asked for them again."""
+    if source.replays is not None:
+        return source.replays
+    plan = source.rows._jdf.queryExecution().analyzed().toString()
+    return _GIVES_ONCE.search(plan) is None
+
+
+def barrier_of(query: PreparedQuery) -> Barrier | None:
+    """The policy of a query that takes snapshots, if it does."""
+    policies = [prepared.policy for prepared in query.operators.values()]
+    return next((policy for policy in policies if isinstance(policy, Barrier)), None)
+
+
+def keeps_rows(query: PreparedQuery) -> bool:
+    """Whether the query must log what its sources give: they give it once, and none may be lost."""
+    exact = any(is_exact(prepared.policy) for prepared in query.operators.values())
+    return exact and not all(replays(source) for source in query.flow.sources)
+
+
+def check_exact(query: PreparedQuery, session: SparkSession) -> None:
+    """Refuse a query whose exact policy could not keep its promise.
+
+    Raises:
+        QueryRefusedError: Says why, and what to use instead.
+    """
+    policies = [prepared.policy for prepared in query.operators.values()]
+    again = all(replays(source) for source in query.flow.sources)
+    for policy in policies:
+        check_source(policy, "a source of the query", replays=again)
+    recovering = sorted({p.name for p in policies if p.recovery in ("replay", "rewind")})
+    if recovering and query.consistency.splits:
+        raise QueryRefusedError(
+            f"{recovering[0]} cannot run under {query.consistency.name}.",
+            why="There the ends of a feedback loop keep no common pace, so no two runs are alike, and "
+            "no failure could be undone exactly.",
+            do="Leave consistency out, or use mini-batch or approximate.",
+        )
+    barrier = barrier_of(query)
+    if barrier is None:
+        return
+    _check_shared(barrier, policies)
+    _check_retention(barrier, session)
+
+
+def _check_shared(barrier: Barrier, policies: Iterable[Policy]) -> None:
+    if any(policy != barrier for policy in policies):
+        raise QueryRefusedError(
+            "Only some operators of the query have the policy barrier.",
+            why="A snapshot is of all operators, and all go back to it together.",
+            do="Give one Barrier(…) to the whole query, or use upstream-backup for some of them.",
+        )
+
+
+def _check_retention(barrier: Barrier, session: SparkSession) -> None:
+    """Spark forgets old offsets; those of the newest snapshot must still be there."""
+    kept = int(session.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
+    needed = barrier.interval * min(barrier.patience, 2) + 2
+    if barrier.by == "epochs" and needed > kept:
+        raise QueryRefusedError(
+            f"A snapshot every {barrier.interval:g} epochs is too rare.",
+            why=f"After a loss the stream is read again from the newest one, but Spark keeps only the "
+            f"offsets of {kept} epochs (spark.sql.streaming.minBatchesToRetain).",
+            do=f"Take one at least every {max(1, (kept - 2) // 2)} epochs, or set "
+            f"spark.sql.streaming.minBatchesToRetain to {int(needed)} or more.",
+        )

@@ -1,0 +1,181 @@
+"""An epoch's Spark jobs: rows to slots, slots to sinks, and no slot left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tether.core.errors import TetherError
+from tether.spark.flow import Node, OperatorNode, StepNode, evaluate
+from tether.spark.pinning import Anchor, has_one_executor
+from tether.spark.plan import SLOT, EpochPlan
+from tether.spark.session import tune_epochs
+from tether.spark.sinks import discard
+from tether.spark.statuses import SlotId, StatusBoard
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tether.spark.control import SlotStatus
+    from tether.spark.flow import Flow
+    from tether.spark.prepared import PreparedOperator
+    from tether.spark.sinks import Sink
+
+Task = Callable[["OperatorNode", "DataFrame", int], "DataFrame"]
+
+
+class SlotJobs:
+    """Runs the slots of some operators, in whatever session Spark's stream has.
+
+    Args:
+        flow: The whole graph.
+        nodes: The nodes to run, parents first.
+        operators: The operators among them.
+        sinks: Ends of the nodes.
+        task: Makes an operator's output from its rows, each in the partition of its slot.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        nodes: Sequence[Node],
+        operators: Mapping[OperatorNode, PreparedOperator],
+        sinks: Sequence[tuple[Node, Sink]],
+        task: Task,
+    ) -> None:
+        self._flow, self._nodes, self.operators = flow, nodes, operators
+        self._sinks, self._task = sinks, task
+        self._session: SparkSession | None = None
+        self._plans: dict[OperatorNode, EpochPlan] = {}
+        self._anchors: dict[int, Anchor] = {}
+        self.board: StatusBoard | None = None
+        self.safe = False
+        """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
+
+    def place(self, session: SparkSession) -> None:
+        """Plan epochs for a session of Spark's: the first, or that of a stream begun anew."""
+        self.release()
+        if self.board is None:
+            self.board = StatusBoard(session.sparkContext)
+        operators = list(self.operators.values())
+        # One shuffle can serve groupBy and slots only in operators of the session's own number.
+        combining = [p.slots for p in operators if p.combine() is not None]
+        fused = combining[0] if combining else operators[0].slots
+        tune_epochs(session, fused)
+        for node, prepared in self.operators.items():
+            anchor = None if has_one_executor(session) else self._anchor(session, node.slots)
+            plan = EpochPlan(node.key, node.slots, prepared.combine(), anchor, node.event_time)
+            if node.slots != fused:
+                plan.unfuse()
+            if self.safe:
+                plan.unfuse()
+            self._plans[node] = plan
+        self._session = session
+
+    def _anchor(self, session: SparkSession, slots: int) -> Anchor:
+        if slots not in self._anchors:
+            self._anchors[slots] = Anchor(session, slots)
+        return self._anchors[slots]
+
+    def place_safely(self) -> None:
+        """From now on, rely on no partitioning but that of our own shuffle and our own jobs."""
+        self.safe = True
+        for plan in self._plans.values():
+            plan.unfuse()
+
+    def run(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
+        """Run every slot of an epoch, through the sinks where they take the rows; give the reports."""
+        assert self.board is not None
+        kept: list[DataFrame] = []
+
+        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
+            return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
+
+        def keep(node: Node, rows: DataFrame) -> DataFrame:
+            regrouped = self._may_be_regrouped(node)
+            if self._consumers(node) > 1 or regrouped:
+                kept.append(rows.persist())
+            if regrouped:
+                discard(rows, epoch)  # here each partition is a slot, whatever is made of it later
+            return rows
+
+        try:
+            frames = evaluate(self._nodes, given, operate, keep)
+            for node, sink in self._sinks:
+                sink(frames[node], epoch)
+            if self._missing(self.board.take(epoch)):
+                for node in self.operators:
+                    discard(frames[node], epoch)
+            if missing := self._missing(self.board.take(epoch)):
+                self._run_punctuation(given, epoch, missing)
+        finally:
+            for rows in kept:
+                rows.unpersist()
+        statuses = self.board.take(epoch)
+        if missing := self._missing(statuses):
+            raise TetherError(
+                f"Slots {sorted(missing)} did not run epoch {epoch}.",
+                why="Spark finished the job without running their tasks.",
+                do="Please report it with the query's plan.",
+            )
+        return statuses
+
+    def _run_punctuation(
+        self, given: Mapping[Node, DataFrame], epoch: int, missing: set[SlotId]
+    ) -> None:
+        """End the epoch for slots whose tasks Spark left out, seeing that there are no rows."""
+        idle = {name for name, _ in missing}
+
+        def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
+            fed_by_operator = any(
+                isinstance(before, OperatorNode) and before in self.operators
+                for before in self._flow.upstream(node.parents)
+            )
+            if fed_by_operator or node.name not in idle:
+                return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
+            return self._task(node, self.punctuation(node), epoch)
+
+        frames = evaluate(self._nodes, given, operate)
+        for node, sink in self._sinks:
+            if isinstance(node, OperatorNode) and node.name in idle:
+                sink(frames[node], epoch)
+        assert self.board is not None
+        for node in self.operators:
+            if any(name == node.name for name, _ in self._missing(self.board.take(epoch))):
+                discard(frames[node], epoch)
+
+    def _missing(self, statuses: Mapping[SlotId, SlotStatus]) -> set[SlotId]:
+        expected = {(node.name, slot) for node in self.operators for slot in range(node.slots)}
+        return expected - set(statuses)
+
+    def _may_be_regrouped(self, node: Node) -> bool:
+        """Whether others than our own shuffle may put the node's partitions together."""
+        if not isinstance(node, OperatorNode):
+            return False
+        steps = [n for n in self._nodes if isinstance(n, StepNode) and node in n.parents]
+        if any(step.regroups for step in steps):
+            return True
+        return self.safe and (bool(steps) or any(end is node for end, _ in self._sinks))
+
+    def _consumers(self, node: Node) -> int:
+        children = sum(child.parents.count(node) for child in self._nodes)
+        return children + sum(end is node for end, _ in self._sinks)
+
+    def punctuation(self, node: OperatorNode) -> DataFrame:
+        """A row for each slot that says only that the epoch is over."""
+        assert self._session is not None
+        rows = (
+            self._session.range(0, node.slots, 1, 1)
+            .selectExpr(f"CAST(id AS INT) AS {SLOT}")
+            .repartitionById(node.slots, SLOT)
+        )
+        anchor = self._anchors.get(node.slots)
+        return rows if anchor is None else anchor.pin(rows)
+
+    def release(self) -> None:
+        """Forget where slots were placed."""
+        for anchor in self._anchors.values():
+            anchor.release()
+        self._anchors.clear()

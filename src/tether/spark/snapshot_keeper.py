@@ -1,0 +1,208 @@
+"""The driver's part in snapshots: when one begins, what it holds, when it is complete.
+
+A snapshot of epoch e is declared complete only when Spark has committed e, that is in a later epoch or
+at the end: one that is complete never speaks of an epoch that may be run again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from tether.backup.commits import CommitRecord, SlotCommit
+from tether.backup.frames import FrameHeader
+from tether.backup.names import slot_key
+from tether.core.graph import SlotId
+from tether.core.snapshots import (
+    BeginSnapshot,
+    CompleteRecorded,
+    CoordinatorState,
+    EpochBegins,
+    GiveUpSnapshot,
+    PartDurable,
+    PartFailed,
+    RecordComplete,
+    SlotsLost,
+    coordinate,
+    resumed,
+)
+from tether.spark.commit_entries import slot_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tether.backup.frames import FrameRef
+    from tether.backup.history import CompleteSnapshot
+    from tether.backup.protocol import BackupStore
+    from tether.core.barrier import Barrier
+    from tether.core.snapshots import CoordinatorEvent
+    from tether.spark.control import PartDone, SlotStatus
+    from tether.spark.story import Story
+
+Held = dict[str, list[pa.RecordBatch]]
+"""What a snapshot holds beside states: feedback in flight and clocks, by the name it is stored under."""
+
+
+class _UnderWay(msgspec.Struct):
+    number: int
+    epoch: int
+    slots: dict[SlotId, SlotCommit]
+    held: Held
+    bytes: int = 0
+
+
+class SnapshotKeeper:
+    """Coordinates the snapshots of one query.
+
+    Args:
+        policy: When snapshots begin.
+        slots: All slots of the query.
+        story: Where completed and abandoned ones are told.
+    """
+
+    def __init__(self, policy: Barrier, slots: Iterable[tuple[str, int]], story: Story) -> None:
+        self._policy, self._story = policy, story
+        self._slots = frozenset(SlotId(*slot) for slot in slots)
+        self._state = CoordinatorState()
+        self._under_way: _UnderWay | None = None
+        self._due = False
+        self._cause = ""
+
+    def resume(self, complete: CompleteSnapshot | None) -> None:
+        """Go on after an earlier run of the query."""
+        self._state = resumed(None if complete is None else complete.number)
+
+    def begin(self, epoch: int) -> tuple[int, int | None] | None:
+        """The barrier that ends this epoch, if one does: its number, and the newest complete one's."""
+        self._cause = "it took too long"
+        event = EpochBegins(epoch=epoch, seconds=time.monotonic())
+        number = self._coordinate(event, epoch)
+        return None if number is None else (number, self._state.complete)
+
+    def next(self) -> tuple[int, int | None]:
+        """The barrier of a snapshot out of turn, at the end of the query; gives up what is not over."""
+        self.lost("the query is being stopped", -1)
+        number = self._state.next_number
+        self._state = msgspec.structs.replace(
+            self._state, next_number=number + 1, number=number, missing=self._slots
+        )
+        return number, self._state.complete
+
+    def note(self, epoch: int, statuses: Mapping[tuple[str, int], SlotStatus], held: Held) -> None:
+        """Slots have reported: parts that they took, parts that became durable or failed.
+
+        Args:
+            epoch: The epoch.
+            statuses: Reports of all slots.
+            held: What a snapshot of this epoch holds beside their states.
+        """
+        number = self._state.number
+        begun = {
+            SlotId(*slot): status
+            for slot, status in statuses.items()
+            if status.part is not None and status.part.number == number
+        }
+        if number is not None and begun:
+            commits = {slot: _commit_of(status) for slot, status in begun.items()}
+            self._under_way = _UnderWay(number, epoch, commits, held)
+        for slot, status in statuses.items():
+            if status.part_done is not None:
+                self._note_part(SlotId(*slot), status.part_done, epoch)
+
+    def _note_part(self, slot: SlotId, done: PartDone, epoch: int) -> None:
+        under_way = self._under_way
+        if under_way is None or done.number != under_way.number:
+            return
+        if done.failed:
+            self._cause = f"slot {slot.slot} of {slot.operator} could not write its part: "
+            self._cause += done.failed
+            self._coordinate(PartFailed(number=done.number), epoch)
+            return
+        commit = msgspec.structs.replace(under_way.slots[slot], frame=done.ref)
+        under_way.slots[slot] = commit
+        under_way.bytes += done.ref.length if done.ref else 0
+        self._coordinate(PartDurable(slot=slot, number=done.number), epoch)
+
+    @property
+    def due(self) -> bool:
+        """Whether all parts are durable, and only the record of it is missing."""
+        return self._due and self._under_way is not None
+
+    def record(self, store: BackupStore, query_id: str, run_id: str) -> CommitRecord:
+        """The record by which the snapshot is complete; to be appended, then told to ``recorded``."""
+        taken = self._under_way
+        assert taken is not None
+        items: dict[str, FrameRef] = {}
+        for name, batches in taken.held.items():
+            header = FrameHeader(
+                query=query_id,
+                operator=name,
+                slot=0,
+                epoch=taken.epoch,
+                sequence=taken.number,
+                failures=0,
+                kind="items",
+                cause="snapshot",
+                attempt=f"{run_id}-{time.monotonic_ns()}",
+                lineage=run_id,
+                divergence_before=0.0,
+                divergence_after=0.0,
+                carried=0.0,
+                entries=sum(batch.num_rows for batch in batches),
+                written_at=time.time(),
+            )
+            items[slot_key(name, 0)] = store.append(header, {"items": batches})
+        slots = {slot_key(*slot): commit for slot, commit in taken.slots.items()}
+        return CommitRecord(
+            epoch=taken.epoch, run=run_id, slots=slots, complete=taken.number, items=items
+        )
+
+    def recorded(self, epoch: int) -> None:
+        """The record is durable: this is now the snapshot to go back to."""
+        taken = self._under_way
+        assert taken is not None
+        self._coordinate(CompleteRecorded(number=taken.number), epoch)
+        self._story.add(
+            "snapshot",
+            "every part is durable",
+            taken.epoch,
+            number=taken.number,
+            bytes=taken.bytes,
+            recorded_in=epoch,
+        )
+        self._under_way, self._due = None, False
+
+    def failed(self, why: str, epoch: int) -> None:
+        """The record could not be written: the snapshot is given up, the stream goes on."""
+        if self._under_way is not None:
+            self._cause = why
+            self._coordinate(PartFailed(number=self._under_way.number), epoch)
+
+    def lost(self, why: str, epoch: int) -> None:
+        """Slots lost their state, or the query ends: what is not complete will never be."""
+        self._cause = why
+        self._coordinate(SlotsLost(), epoch)
+
+    def _coordinate(self, event: CoordinatorEvent, epoch: int) -> int | None:
+        begun = None
+        self._state, asked = coordinate(self._state, event, self._policy, self._slots)
+        for step in asked:
+            if isinstance(step, BeginSnapshot):
+                begun = step.number
+            elif isinstance(step, RecordComplete):
+                self._due = True
+            elif isinstance(step, GiveUpSnapshot):
+                self._under_way, self._due = None, False
+                self._story.add("given-up", self._cause, epoch, number=step.number)
+        return begun
+
+
+def _commit_of(status: SlotStatus) -> SlotCommit:
+    assert status.part is not None
+    # The parts of a complete snapshot hold the states whole: nothing differs.
+    return msgspec.structs.replace(
+        slot_commit(status), kind=status.part.kind, divergence_after=0.0, exact=True
+    )

@@ -1,0 +1,181 @@
+"""What a slot writes to the backup store: backups of its state, parts of snapshots, logged rows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import pyarrow as pa
+
+from tether.backup.frames import FrameHeader
+from tether.spark.background import write_later
+from tether.spark.control import PartDone, PartTaken, WrittenFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tether.backup.frames import FrameKind, FrameRef
+    from tether.core.policy import BackUpState, TakePart
+    from tether.operator import EndedWindow
+    from tether.spark.control import SlotMemory
+    from tether.spark.program import Program
+    from tether.spark.residents import Resident
+    from tether.state.primitive import Export
+
+COMPACT_RATIO = 2.0
+"""A full frame is written when the partial ones since the last hold so many times its bytes: then
+all writes together cost at most half as much again, and a recovery reads at most three times it."""
+
+COMPACT_FLOOR_BYTES = 1 << 20
+"""Logs below this are never worth compacting."""
+
+ROWS, FEEDBACK, ENDED = "rows", "feedback", "ended"
+"""Parts of a frame of logged items: rows, feedback items, windows that event time ended."""
+
+
+class SlotWriter:
+    """Writes frames for one slot in one epoch.
+
+    Args:
+        program: What all slots of the operator share.
+        slot: Number of the slot.
+        attempt: Unique id of this task attempt.
+    """
+
+    def __init__(self, program: Program, slot: int, attempt: str) -> None:
+        self._program, self._slot, self._attempt = program, slot, attempt
+
+    def _header(
+        self,
+        memory: SlotMemory,
+        kind: FrameKind,
+        cause: str,
+        entries: int,
+        *,
+        before: float = 0.0,
+        after: float = 0.0,
+    ) -> FrameHeader:
+        control = self._program.control
+        return FrameHeader(
+            query=control.query,
+            operator=control.operator,
+            slot=self._slot,
+            epoch=control.epoch,
+            sequence=memory.sequence + 1,
+            failures=memory.failures,
+            kind=kind,
+            cause=cause,
+            attempt=self._attempt,
+            lineage=memory.lineage,
+            divergence_before=before,
+            divergence_after=after,
+            carried=before,
+            entries=entries,
+            written_at=time.time(),
+        )
+
+    def log_rows(
+        self,
+        memory: SlotMemory,
+        rows: Sequence[pa.RecordBatch],
+        feedback: Sequence[pa.RecordBatch],
+        ended: Sequence[EndedWindow],
+    ) -> tuple[FrameRef, SlotMemory]:
+        """Make durable what the slot is about to be given."""
+        parts: dict[str, Sequence[pa.RecordBatch]] = {ROWS: rows, FEEDBACK: feedback}
+        if ended:
+            starts, ends = [w.start for w in ended], [w.end for w in ended]
+            parts[ENDED] = [pa.RecordBatch.from_pydict({"start": starts, "end": ends})]
+        parts = {name: batches for name, batches in parts.items() if batches}
+        items = sum(batch.num_rows for batch in (*rows, *feedback))
+        header = self._header(memory, "items", "items", items)
+        ref = self._program.open_store().append(header, parts)
+        self._program.reach("after-log", self._slot)
+        return ref, msgspec.structs.replace(memory, sequence=header.sequence)
+
+    def back_up(
+        self, resident: Resident, memory: SlotMemory, instruction: BackUpState
+    ) -> tuple[WrittenFrame | None, SlotMemory]:
+        """Write a frame that brings the divergence to the target; nothing if it is there already."""
+        began = time.perf_counter()
+        state = resident.state
+        before = state.divergence(exact=True)
+        cause: str = instruction.cause
+        if _needs_compaction(memory):
+            exports, cause = state.export_full(), "compaction"
+        else:
+            exports = state.export(instruction.target)
+        if not exports:
+            return None, memory
+        after = state.divergence(exact=True)
+        kind, entries = _kind(resident, exports), _entries(exports)
+        header = self._header(memory, kind, cause, entries, before=before, after=after)
+        parts = {name: export.batches for name, export in exports.items()}
+        ref = self._program.open_store().append(header, parts)
+        self._program.reach("during-backup", self._slot)
+        frame = WrittenFrame(
+            ref=ref,
+            kind=kind,
+            cause=cause,
+            entries=entries,
+            carried=before,
+            divergence_before=before,
+            divergence_after=after,
+            seconds=time.perf_counter() - began,
+        )
+        return frame, _grown(memory, kind, ref.length)
+
+    def take_part(
+        self, resident: Resident, memory: SlotMemory, instruction: TakePart
+    ) -> tuple[PartTaken, PartDone | None, SlotMemory]:
+        """Copy the slot's part of a snapshot, and write it: now, or while the stream goes on.
+
+        What is written in the background counts as written for the slot's own books. Should that
+        fail, the snapshot is given up, and the next part is a whole image: so nothing ever rests
+        on it.
+        """
+        began = time.perf_counter()
+        state, number = resident.state, instruction.number
+        whole = instruction.onto is None or _needs_compaction(memory)
+        before = state.divergence(exact=True)
+        exports = state.export_full() if whole else state.export(0.0)
+        kind, entries = _kind(resident, exports), _entries(exports)
+        taken = PartTaken(number=number, kind=kind, entries=entries)
+        memory = msgspec.structs.replace(memory, part=None)
+        # Also where nothing has changed: the frame stands for the slot's small facts, too.
+        header = self._header(memory, kind, "snapshot", entries, before=before)
+        parts = {name: export.batches for name, export in exports.items()}
+        if instruction.wait:
+            ref = self._program.open_store().append(header, parts)
+            self._program.reach("during-backup", self._slot)
+            done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)
+            return taken, done, _grown(memory, kind, ref.length)
+        written = sum(batch.nbytes for batches in parts.values() for batch in batches)
+        work = write_later(self._program, header, parts, resident.notes, number)
+        self._program.reach("during-backup", self._slot)
+        memory = msgspec.structs.replace(_grown(memory, kind, written), part=work)
+        return taken, None, memory
+
+
+def _needs_compaction(memory: SlotMemory) -> bool:
+    return memory.log_bytes > max(COMPACT_FLOOR_BYTES, COMPACT_RATIO * memory.full_bytes)
+
+
+def _kind(resident: Resident, exports: Mapping[str, Export]) -> Literal["full", "partial"]:
+    whole = exports.keys() == resident.state.specs().keys()
+    return "full" if whole and all(export.full for export in exports.values()) else "partial"
+
+
+def _entries(exports: Mapping[str, Export]) -> int:
+    return sum(export.entries for export in exports.values())
+
+
+def _grown(memory: SlotMemory, kind: str, length: int) -> SlotMemory:
+    full = kind == "full"
+    return msgspec.structs.replace(
+        memory,
+        sequence=memory.sequence + 1,
+        log_bytes=0 if full else memory.log_bytes + length,
+        full_bytes=length if full else memory.full_bytes,
+    )

@@ -1,0 +1,244 @@
+"""The exact policies in one slot, without Spark: losses, retries, restarts change no answer."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import settings
+
+import tether
+from tether.backup.commits import CommitRecord
+from tether.core.barrier import Barrier
+from tether.core.upstream_backup import UpstreamBackup
+from tether.spark.background import look
+from tether.spark.commit_entries import slot_commit
+from tether.spark.faults import Fault
+from tether.spark.lost import LostStateError
+from tether.spark.residents import Resident
+from tether.spark.snapshot_keeper import SnapshotKeeper
+from tether.spark.story import Story
+from tether.state.identity import Owner
+
+from .test_slot_protocol import Harness, SlotMachine
+
+
+class LoggingHarness(Harness):
+    """Commits logged rows too, as ``Part`` does."""
+
+    def commit(self, status):
+        items = {"count/0": status.logged} if status.logged else {}
+        if items or status.frame or status.recovery:
+            slots = {"count/0": slot_commit(status)} if status.frame or status.recovery else {}
+            record = CommitRecord(epoch=status.epoch, run="r", slots=slots, items=items)
+            self.store.append_commit(record)
+        assert status.recovery is None or status.recovery.exact
+        self.lineage = status.lineage
+        self.committed = status.epoch
+
+
+class ReplayingSlotMachine(SlotMachine):
+    policy = UpstreamBackup(0.3, most_items=20)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.harness.close()
+        self.harness = LoggingHarness(self.policy, self.root)
+
+
+TestReplay = ReplayingSlotMachine.TestCase
+TestReplay.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+
+
+@pytest.fixture
+def logging(tmp_path):
+    harness = LoggingHarness(UpstreamBackup(1.0, of_items=10), tmp_path)
+    yield harness
+    harness.close()
+
+
+def test_a_lost_slot_is_given_the_rows_since_its_backup_again(logging):
+    logging.commit(logging.run(0, [[1] * 8]))
+    backed_up = logging.run(1, [[2] * 4])
+    assert backed_up.frame is not None
+    logging.commit(backed_up)
+    logging.commit(logging.run(2, [[3], [1, 2]]))
+    logging.commit(logging.run(3, []))
+    logging.lose_state()
+    status = logging.run(4, [[3]])
+    assert (status.recovery.backup_epoch, status.recovery.rows_replayed) == (1, 3)
+    logging.commit(status)
+    assert logging.counts() == {1: 9, 2: 5, 3: 2}
+
+
+def test_a_crash_in_the_middle_of_a_replay_does_no_harm(logging, tmp_path):
+    for epoch in range(3):
+        logging.commit(logging.run(epoch, [[epoch], [7]]))
+    logging.lose_state()
+    fault = Fault(point="during-replay", action="raise", marker=str(tmp_path / "struck"))
+    with pytest.raises(RuntimeError, match="on purpose"):
+        logging.run(3, [[3]], faults=[fault])
+    logging.commit(logging.run(3, [[3]], faults=[fault]))
+    assert logging.counts() == {0: 1, 1: 1, 2: 1, 3: 1, 7: 3}
+
+
+def test_rows_are_kept_no_longer_than_a_backup_needs_them(logging):
+    from tether.backup.sweeping import sweep
+
+    for epoch in range(12):
+        logging.commit(logging.run(epoch, [[1] * 5]))
+    history = logging.store.read_commits().history
+    sweep(logging.store, history, logging.committed)
+    assert len(history.logged_rows("count", 0, -1, 12)) <= 1
+    logging.lose_state()
+    logging.commit(logging.run(12, []))
+    assert logging.counts() == {1: 60}
+
+
+class SnapshotHarness(Harness):
+    """A driver that keeps snapshots of one slot, as ``Part`` does."""
+
+    def __init__(self, policy, root):
+        super().__init__(policy, root)
+        self.story = Story()
+        self.keeper = SnapshotKeeper(policy, [("count", 0)], self.story)
+        self.barrier = None
+
+    def program(self, epoch, purpose="epoch", faults=()):
+        program = super().program(epoch, purpose, faults)
+        control = msgspec.structs.replace(program.control, snapshot=self.barrier)
+        object.__setattr__(program, "control", control)
+        return program
+
+    def epoch(self, batches, faults=()):
+        epoch = self.committed + 1
+        if self.keeper.due:
+            self.store.append_commit(self.keeper.record(self.store, "q", "r"))
+            self.keeper.recorded(epoch)
+        self.barrier = self.keeper.begin(epoch)
+        status = self.run(epoch, batches, faults=faults)
+        self.keeper.note(epoch, {("count", 0): status}, {})
+        self.lineage, self.committed = status.lineage, epoch
+        return status
+
+    def complete(self):
+        return self.store.read_commits().history.complete_snapshot(self.committed + 1)
+
+    def wait_for_part(self, status_of_epoch):
+        """Until the writer has left its note, or died."""
+        resident = Resident(self.program(self.committed + 1), 0, Owner.of(0))
+        resident.attach()
+        work, notes = resident.memory().part, resident.notes
+        resident.release()
+        while work is not None and look(notes, work) is None:
+            pass
+        return status_of_epoch
+
+
+@pytest.fixture
+def snapshots(tmp_path):
+    made = []
+
+    def make(policy):
+        made.append(SnapshotHarness(policy, tmp_path))
+        return made[-1]
+
+    yield make
+    for harness in made:
+        harness.close()
+
+
+def test_a_slot_goes_on_from_its_part_only_if_that_is_of_the_epoch_before(snapshots):
+    slot = snapshots(Barrier(2, mode="sync"))
+    for epoch in range(4):
+        slot.epoch([[epoch]])
+    slot.lose_state()
+    with pytest.raises(LostStateError):
+        slot.epoch([[4]])
+    slot.keeper.lost("test", 4)
+    slot.committed = slot.complete().epoch
+    assert slot.committed == 2
+    slot.lineage = "none has this"
+    status = slot.epoch([[3]])
+    assert (status.recovery.exact, status.recovery.backup_epoch) == (True, 2)
+    assert slot.counts() == {0: 1, 1: 1, 2: 1, 3: 1}
+
+
+def test_parts_hold_only_what_changed_since_the_complete_snapshot(snapshots):
+    slot = snapshots(Barrier(1, mode="sync"))
+    taken = [slot.epoch([list(range(100))] if not epoch else [[epoch]]).part for epoch in range(4)]
+    assert [(part.kind, part.entries) for part in taken] == [
+        ("full", 100),
+        ("partial", 1),
+        ("partial", 1),
+        ("partial", 1),
+    ]
+
+
+def test_a_part_written_in_the_background_counts_when_a_later_epoch_reports_it(snapshots):
+    slot = snapshots(Barrier(3))
+    first = slot.wait_for_part(slot.epoch([[1]]))
+    assert first.part is not None
+    assert first.part_done is None
+    second = slot.epoch([[2]])
+    assert second.part_done.ref is not None
+    assert slot.complete() is None
+    slot.epoch([[3]])
+    assert slot.complete().epoch == 0
+    assert [event.what for event in slot.story.events()] == ["snapshot"]
+
+
+def test_a_failed_part_gives_its_snapshot_up_and_the_next_is_whole(snapshots, tmp_path):
+    slot = snapshots(Barrier(2))
+    slot.wait_for_part(slot.epoch([[1, 2, 3]]))
+    slot.epoch([[4]])
+    fault = Fault(point="during-writing", action="raise", marker=str(tmp_path / "struck"))
+    slot.wait_for_part(slot.epoch([[1]], faults=[fault]))
+    assert "on purpose" in slot.epoch([[5]]).part_done.failed
+    assert [event.what for event in slot.story.events()] == ["snapshot", "given-up"]
+    assert slot.complete().epoch == 0
+    assert slot.epoch([[6]]).part.kind == "full"
+
+
+def test_a_writer_that_dies_is_seen(snapshots):
+    slot = snapshots(Barrier(2))
+    slot.wait_for_part(slot.epoch([[1]]))
+    resident = Resident(slot.program(1), 0, Owner.of(0))
+    resident.attach()
+    work, notes = resident.memory().part, resident.notes
+    resident.release()
+    for note in notes.parent.glob(f"{notes.name}.*"):
+        note.unlink()
+    dead = msgspec.structs.replace(work, writer=(work.writer[0], "another start"))
+    assert "died" in look(notes, dead).failed
+    assert look(notes, work) is None
+
+
+def test_flushing_writes_a_complete_snapshot_of_the_last_epoch(snapshots):
+    slot = snapshots(Barrier(50))
+    for epoch in range(5):
+        slot.epoch([[epoch]])
+    slot.barrier = slot.keeper.next()
+    from tether.spark.slot import SlotEpoch
+
+    work = SlotEpoch(slot.program(4, "flush"), 0, "attempt", Owner.of(0))
+    work.flush()
+    slot.keeper.note(4, {("count", 0): work.status}, {})
+    slot.store.append_commit(slot.keeper.record(slot.store, "q", "r"))
+    slot.keeper.recorded(5)
+    assert slot.complete().epoch == 4
+    slot.lineage = work.status.lineage
+    slot.lose_state()
+    assert slot.epoch([[9]]).recovery.exact
+    assert slot.counts() == {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 9: 1}
+
+
+def test_mini_batch_is_exact_also_after_epochs_that_changed_nothing(tmp_path):
+    slot = Harness(tether.MiniBatch(), tmp_path)
+    slot.commit(slot.run(0, [[1, 2]]))
+    for epoch in range(1, 4):
+        slot.commit(slot.run(epoch, []))
+    slot.lose_state()
+    status = slot.run(4, [[1]])
+    assert status.recovery.exact
+    assert status.failures == 0
+    slot.close()
