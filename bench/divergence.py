@@ -1,7 +1,7 @@
 """What computing the divergence costs: its share of an update-heavy epoch, for every primitive.
 
-An epoch is what a slot does between its rows' arrival and its commit: Arrow batches of Spark's usual
-size, the work that the algorithm needs before it can update (a sketch hashes, a model computes its
+An epoch is what a slot does between its rows' arrival and its commit: Arrow batches of the size that a
+query sets, the work that the algorithm needs before it can update (a sketch hashes, a model computes its
 gradient), the updates, the divergence as the runtime asks for it, the commit. Spark's own part, which
 would make every share smaller, is left out. Time is taken around all code that exists only for the
 divergence, within the same run, so a busy machine disturbs both sides of the ratio alike.
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness import Goal
+from tether.spark.session import ROWS_PER_BATCH
 from tether.state import Number, Object, SlotState
 from tether.state.cells import Cells
 from tether.state.durable import DurableCells
@@ -27,7 +28,7 @@ from tether.testing.oracle import content, distance
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROWS = 10_000  # of a batch: spark.sql.execution.arrow.maxRecordsPerBatch
+ROWS = ROWS_PER_BATCH  # as a query sets spark.sql.execution.arrow.maxRecordsPerBatch
 KEYS = 1_000_000
 FEATURES = 1_000
 SKETCH = (4, 8_000)  # AF-Stream 2019, experiment 3
