@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tether.spark.feedback_box import FeedbackBox
     from tether.spark.prepared import PreparedOperator, PreparedQuery
     from tether.spark.sinks import Sink
+    from tether.spark.snapshot_keeper import Held
     from tether.spark.statuses import SlotId
     from tether.spark.story import Story
 
@@ -326,8 +327,13 @@ class Part:
         self._story.add_epoch(statuses.values())
         self.committed_epoch = epoch
         if self._keeper is not None:
-            held = content(self._feedback, self._clocks, self.operators.values())
-            self._keeper.note(epoch, statuses, held)
+            self._keeper.note(epoch, statuses, self._held())
+
+    def _held(self) -> Held:
+        """What a snapshot of the epoch that was just committed holds beside the states."""
+        if self._snapshot is None:
+            return {}
+        return content(self._feedback, self._clocks, self.operators.values())
 
     def _advance_clocks(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
         for node in self.operators:
@@ -381,8 +387,7 @@ class Part:
         if self._keeper is None:
             self._commit(epoch, statuses, amends=True)
         else:
-            held = content(self._feedback, self._clocks, self.operators.values())
-            self._keeper.note(epoch, statuses, held)
+            self._keeper.note(epoch, statuses, self._held())
             self._complete_snapshot(epoch + 1)
 
     def clean(self) -> None:
