@@ -49,10 +49,12 @@ chaos: environment ## kill real processes, in the long form of those tests too
 COMPILE = $(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS := --extra spark --extra cli --extra s3
+# What only tests and benchmarks need: adapters of other libraries, plots.
+MORE_EXTRAS := --extra plots --extra river --extra sketches
 
 lock: environment ## pin all packages anew in requirements/, from pyproject.toml
 	$(COMPILE) pyproject.toml $(EXTRAS) --output-file requirements/runtime.txt
-	$(COMPILE) pyproject.toml $(EXTRAS) --group dev --constraint requirements/runtime.txt \
+	$(COMPILE) pyproject.toml $(EXTRAS) $(MORE_EXTRAS) --group dev --constraint requirements/runtime.txt \
 		--output-file requirements/dev.txt
 	$(COMPILE) --group bootstrap --output-file requirements/bootstrap.txt
 	$(COMPILE) --group java --output-file requirements/java.txt

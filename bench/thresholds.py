@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import tether
-from bench.divergence import measure as divergence_shares
+from bench import divergence
 from bench.harness import Experiment, Goal, Measurement
 from bench.streams import epoch_times, scratch
 from tether.algorithms.word_count import WordCount, words
@@ -56,11 +56,11 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         }
         contenders["every touched entry, every epoch"] = partial(one, tether.MiniBatch())
         experiment.measure(contenders)
-    shares = divergence_shares(quick=quick, seed=seed)
+    shares = divergence.measure(quick, seed)
     at = f"Θ = {THE_PAPERS:g}"
     touched = experiment.runs["every touched entry, every epoch"][-1].detail["backup_bytes"]
     goals = [
-        Goal("thresholds.divergence_cost", "<=", 0.05, max(shares.values())),
+        divergence.goal(shares),
         Goal(
             "thresholds.bytes_fraction",
             "<=",

@@ -26,6 +26,25 @@ def make(state: SlotState) -> None:
     )
     state.vector("weights", 64, divergence="max")
     state.table("members", {"m": pa.binary()}, {}, divergence="count")
+    state.number("total", dtype="int64")
+    state.matrix("sketch", 3, 16, dtype="int64")
+    state.set("seen", {"m": pa.int64()})
+    state.object("tally", Tally())
+
+
+class Tally:
+    """The smallest of objects."""
+
+    count = 0
+
+    def state_divergence(self, backup: bytes) -> float:
+        return abs(self.count - int(backup))
+
+    def backup_state(self) -> bytes:
+        return b"%d" % self.count
+
+    def recover_state(self, image: bytes) -> None:
+        self.count = int(image)
 
 
 def apply_epoch(state: SlotState, epoch: int, size: int) -> None:
@@ -48,14 +67,24 @@ def apply_epoch(state: SlotState, epoch: int, size: int) -> None:
         tables["words"].add([pa.array(some), days], y=1)
         tables["weights"].add([key % 64 for key in keys], 0.5)
         tables["members"].put([pa.array([b"%d" % key for key in keys])])
-        if epoch % 3 == 1:
+        tables["total"].add(keys)
+        tables["sketch"].add([[0], [1], [2]], [[key % 16 for key in keys]], 1)
+        tables["seen"].add(pa.array(keys, pa.int64()))
+        tables["seen"].discard(pa.array(keys[:3], pa.int64()))
+        tables["tally"].value.count += len(keys)
+        if epoch % 3 == 1 and state.pending is None:
             state.export(state.divergence() / 2)
+        if epoch % 5 == 2 and state.pending is None:
+            state.begin_export(state.divergence() / 2)
+    if epoch % 5 in (3, 4) and state.pending is not None:
+        state.pending.settle() if epoch % 2 else state.pending.abandon()
     if epoch % 7 == 5:
         state.export_full()
     if epoch % 5 == 4:
         tables["words"].clear()
         tables["words"].add([pa.array(["new"]), pa.array([0], pa.date32())], y=1)
         tables["weights"].clear()
+        tables["seen"].clear()
     state.blob = b"epoch %d" % epoch
     state.commit(epoch)
 
@@ -65,11 +94,15 @@ def snapshot(state: SlotState) -> dict[str, Any]:
     tables: Any = state
     content = {
         name: [row for batch in tables[name].batches() for row in batch.to_pylist()]
-        for name in ("numbers", "words", "members")
+        for name in ("numbers", "words", "members", "seen")
     }
     return {
         **content,
         "weights": tables["weights"].values.tolist(),
+        "sketch": tables["sketch"].values.tolist(),
+        "total": tables["total"].value,
+        "tally": tables["tally"].value.count,
+        "pending": state.pending and state.pending.token,
         "divergence": {name: tables[name].divergence(exact=True) for name in state.specs()},
         "dirty": {name: tables[name].dirty_entries() for name in state.specs()},
         "version": state.version,
@@ -80,6 +113,8 @@ def snapshot(state: SlotState) -> dict[str, Any]:
 def durable_side(state: SlotState) -> dict[str, Any]:
     """What differs from the backups, by backing it all up, in an epoch that is then undone."""
     state.begin(state.version + 1)
+    if state.pending is not None:
+        state.pending.settle()
     exports = state.export(0.0)
     rows = {
         name: (e.full, [row for batch in e.batches for row in batch.to_pylist()])

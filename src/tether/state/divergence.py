@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 
 from tether.core.errors import BadValueError
-from tether.state.header import PAGE, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
+from tether.state.header import PAGE, PEAK, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from fractions import Fraction
 
     from tether.state.columns import Column
     from tether.state.segment import Array
@@ -38,9 +39,10 @@ _TERM_ERROR = 1 + 8 * _UNIT
 _TINY = 2.0**-1073  # what a product too small for a float may lose
 _EXACT_FLOATS = 1 << 53
 _HALF = 0xFFFF_FFFF
+_FITS = 1 << 63
 
-Change = tuple["Array", "Array", "Array"]
-"""Old, new and durable values of one column's touched rows."""
+Change = tuple["Array | None", "Array", "Array"]
+"""Old, new and durable values of one column's touched rows; no old ones: as if they were durable."""
 
 
 class _Rule(NamedTuple):
@@ -49,11 +51,8 @@ class _Rule(NamedTuple):
     at: int
     floating: bool
     weight: float
-
-    @property
-    def whole(self) -> bool:
-        """Whether its differences are integers."""
-        return not self.floating and self.weight == 1.0
+    whole: bool
+    """Whether its differences are integers."""
 
     def view(self, words: Array) -> Array:
         """The column's values out of stored words."""
@@ -76,7 +75,10 @@ class Divergence:
     ) -> None:
         self.norm = norm
         self._page = page
-        rules = [_Rule(c.at, c.floating, float(weights.get(c.name, 1.0))) for c in columns]
+        rules = []
+        for c in columns:
+            weight = float(weights.get(c.name, 1.0))
+            rules.append(_Rule(c.at, c.floating, weight, not c.floating and weight == 1.0))
         self._rules = [rule for rule in rules if rule.weight > 0 and norm != "count"]
         self._all_whole = all(rule.whole for rule in self._rules)
         self.columns = {rule.at for rule in self._rules}
@@ -86,13 +88,23 @@ class Divergence:
         """The same distance with sums of its own, computed from (live, durable) words of rows."""
         other = copy(self)
         other._page = Page(np.zeros(PAGE, np.int64))
+        other._page.words[PEAK] = self._page.words[PEAK]
         for live, durable in pairs:
             changes = {}
             for rule in self._rules:
                 mine, theirs = rule.view(live), rule.view(durable)
-                changes[rule.at] = (theirs, mine, theirs)
+                changes[rule.at] = (None, mine, theirs)
             other.update(changes, narrow=narrow, infinite=True)
         return other
+
+    @property
+    def stale(self) -> bool:
+        """Whether the sums have to be computed afresh."""
+        return math.isnan(self._page.floats[SUM_FLOAT])
+
+    def defer(self) -> None:
+        """Leave the sums to be computed afresh when they are asked for."""
+        self._page.floats[SUM_FLOAT] = math.nan
 
     def adopt(self, other: Divergence) -> None:
         """Take the sums of another, within an epoch: they are several words."""
@@ -118,12 +130,17 @@ class Divergence:
                 continue
             old, new, durable = changes[rule.at]
             if self.norm == "l1" and rule.whole:
-                gained += _whole_sum(new, durable, narrow) - _whole_sum(old, durable, narrow)
+                gained += _whole_sum(new, durable, narrow)
+                gained -= 0 if old is None else _whole_sum(old, durable, narrow)
+            elif rule.whole and (4 * self._page.words[PEAK]) ** 2 * len(new) < _FITS:
+                gained += _whole_squares(old, new, durable)
             else:
-                plus = self._terms(rule, new, durable, narrow, infinite=infinite).sum()
-                minus = self._terms(rule, old, durable, narrow, infinite=infinite).sum()
+                plus = self._sum(rule, new, durable, narrow, infinite=infinite)
+                minus = 0.0
+                if old is not None:
+                    minus = self._sum(rule, old, durable, narrow, infinite=infinite)
                 exact = self.norm == "l1" and rule.weight == 1.0
-                self._add(float(plus), float(minus), 0.0 if exact else len(new) * _TINY)
+                self._add(plus, minus, len(new), 0.0 if exact else len(new) * _TINY)
         if gained:
             self._set_whole(self._get_whole() + gained)
 
@@ -141,16 +158,15 @@ class Divergence:
     def value(self) -> float:
         """The divergence now, rounded up; NaN if it has to be computed afresh."""
         whole, floats = self._get_whole(), self._page.floats
-        if self.norm == "max":
+        if self.norm == "max" or self.stale:
             return floats[SUM_FLOAT]
-        if math.isnan(floats[SUM_FLOAT]):
-            return math.nan
         total = max(floats[SUM_FLOAT], 0.0) + floats[SLACK]
         if self.norm == "l2":
+            total = max(floats[SUM_FLOAT] + whole, 0.0) + floats[SLACK]
             return math.sqrt(total) * _TERM_ERROR if total else 0.0
         if total:
-            return (_up(whole) + total) * _TERM_ERROR
-        return _up(whole)
+            return (rounded_up(whole) + total) * _TERM_ERROR
+        return rounded_up(whole)
 
     def limits(self, target: float, peak: int, rows: int) -> float:
         """The largest sum over ``per_row`` that keeps ``value`` at or below ``target``."""
@@ -164,16 +180,11 @@ class Divergence:
     def _terms(
         self, rule: _Rule, live: Array, durable: Array, narrow: bool, *, infinite: bool = True
     ) -> Array:
-        terms: Array
-        if rule.floating:
-            with np.errstate(invalid="ignore", over="ignore"):
-                terms = np.abs(live - durable)
-            if infinite and not math.isfinite(terms.sum()):
-                terms[live == durable] = 0.0  # two infinities of one sign are the same value
-        elif narrow:
-            terms = np.abs(live - durable).astype(np.float64)
-        else:
-            terms = _wide_difference(live, durable).astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            terms = _difference(rule, live, durable, narrow)
+        np.abs(terms, out=terms)
+        if infinite and rule.floating and not math.isfinite(terms.sum()):
+            terms[live == durable] = 0.0  # two infinities of one sign are the same value
         with np.errstate(over="ignore", under="ignore"):
             if rule.weight != 1.0:
                 terms *= rule.weight
@@ -181,12 +192,25 @@ class Divergence:
                 terms *= terms
         return terms
 
-    def _add(self, plus: float, minus: float, tiny: float) -> None:
+    def _sum(
+        self, rule: _Rule, live: Array, durable: Array, narrow: bool, *, infinite: bool
+    ) -> float:
+        if self.norm == "l1" or infinite:
+            return float(self._terms(rule, live, durable, narrow, infinite=infinite).sum())
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            terms = _difference(rule, live, durable, narrow)
+            if rule.weight != 1.0:
+                terms *= rule.weight
+            return float(np.einsum("i,i->", terms, terms))  # squares without a copy of them
+
+    def _add(self, plus: float, minus: float, count: int, tiny: float) -> None:
         floats = self._page.floats
         total = floats[SUM_FLOAT] + (plus - minus)
         floats[SUM_FLOAT] = total  # infinities make it NaN, which asks to compute afresh
         if math.isfinite(total):
-            floats[SLACK] += _SUM_ERROR * (plus + minus + abs(total)) + tiny
+            # Squares are summed in order, which can lose a unit for each of them.
+            error = _SUM_ERROR if self.norm == "l1" else _SUM_ERROR + count * _UNIT
+            floats[SLACK] += error * (plus + minus + abs(total)) + tiny
 
     def _raise_maximum(self, changes: Mapping[int, Change], narrow: bool) -> None:
         largest = self._page.floats[SUM_FLOAT]
@@ -194,7 +218,11 @@ class Divergence:
             if rule.at not in changes or not len(changes[rule.at][1]):
                 continue
             _, new, durable = changes[rule.at]
-            term = float(self._terms(rule, new, durable, narrow).max())
+            if narrow and rule.whole:
+                differences = new - durable
+                term = float(max(int(differences.max()), -int(differences.min())))
+            else:
+                term = float(self._terms(rule, new, durable, narrow).max())
             if not rule.whole or term >= _EXACT_FLOATS:
                 term = term * _TERM_ERROR + (0.0 if rule.weight == 1.0 else _TINY)
             largest = max(largest, term)
@@ -243,9 +271,29 @@ def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> 
 
 def _whole_sum(live: Array, durable: Array, narrow: bool) -> int:
     if narrow:
-        return int(np.abs(live - durable).sum())
+        terms = live - durable
+        return int(np.add.reduce(np.abs(terms, out=terms)))
     wide = _wide_difference(live, durable)
     return (int((wide >> 32).sum()) << 32) + int((wide & _HALF).sum())
+
+
+def _whole_squares(old: Array | None, new: Array, durable: Array) -> int:
+    """What the sum of squared differences gains, where neither it nor a square can overflow."""
+    difference = new - durable
+    if old is None:
+        return int(np.dot(difference, difference))
+    difference += old
+    difference -= durable
+    return int(np.dot(new - old, difference))  # a² - b² = (a - b)(a + b)
+
+
+def _difference(rule: _Rule, live: Array, durable: Array, narrow: bool) -> Array:
+    """Differences as floats; of either sign, or without one."""
+    if rule.floating:
+        return live - durable
+    if narrow:
+        return (live - durable).astype(np.float64)
+    return _wide_difference(live, durable).astype(np.float64)
 
 
 def _wide_difference(live: Array, durable: Array) -> Array:
@@ -253,6 +301,15 @@ def _wide_difference(live: Array, durable: Array) -> Array:
     return np.where(live > durable, live - durable, durable - live).view(np.uint64)
 
 
-def _up(whole: int) -> float:
-    result = float(whole)
-    return result if int(result) >= whole else math.nextafter(result, math.inf)
+def rounded_up(exact: int | Fraction) -> float:
+    """The smallest float that is not below a number of at least 0.
+
+    Example:
+        >>> rounded_up(2**53 + 1) == 2**53 + 2
+        True
+    """
+    try:
+        result = float(exact)
+    except OverflowError:
+        return math.inf
+    return result if result >= exact else math.nextafter(result, math.inf)

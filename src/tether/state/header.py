@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tether.state.segment import Array, Segment
     from tether.state.store import Store
 
-LAYOUT = 1
+LAYOUT = 2
 """Version of everything stored in an arena; any change of a format raises it."""
 MAGIC = 0x7E7E_5107_57A7_E001
 
@@ -33,6 +33,8 @@ _BLOB_WORDS = BLOB_BYTES * _BLOB_COPIES // 8
 # Logical words of the slot's page.
 VERSION = 0
 BLOB = 1
+PENDING = 2  # token of the export that is being written; 0 if there is none
+PENDING_EPOCH = 3  # the epoch in which it was begun
 # Physical words of the slot's page.
 MAGIC_WORD = 48
 LAYOUT_WORD = 49
@@ -41,8 +43,9 @@ EPOCH = 51
 PRIMITIVES = 52
 SERIAL = 53
 TRACKED = 54
+TOKENS = 55  # how many exports were ever begun
 
-# Logical words of a primitive's page; words 16 to 23 are free for kinds that need more.
+# Logical words of a primitive's page.
 ROWS = 0  # rows (keys) that exist
 BACKED = 1  # rows that exist in the backups
 DIRTY_LIST = 2  # which of the two lists of dirty rows is in use
@@ -55,12 +58,28 @@ PEAK = 8  # largest absolute integer ever held
 GENERATION = 9  # which generation of files is in use; clear() starts a new one
 CLEARED = 10  # size of the durable state that clear() dropped, in units of the divergence
 CLEARED_KEYS = 11  # number of durable keys that clear() dropped
+PENDING_LIST = 12  # number of the list of pending rows in use
+PENDING_COUNT = 13
+PENDING_PART = 14  # what is being written: NO_PART, SOME_ENTRIES or ALL_ENTRIES
+PENDING_GENERATION = 15  # the generation of files that it was taken from
+PENDING_KEYS = 16  # keys that the backups come to know by it; for the whole state all of them
+MEMBERS = 17  # members of a set
+# Logical words of kinds without rows: bits of a number, or which image of an object.
+LIVE = 18
+DURABLE = 19
+IN_FLIGHT = 20
+DRIFT = 21  # an object's divergence at its last commit
+PACKED = 22  # rows of a set when it last gave up those without a use
 # Physical words of a primitive's page.
 UNDO_COUNT = 48
 DURABLE_COUNT = 49
 LITTER = 50  # files of no use may lie about
 INDEX = 51  # of even generations; those of odd ones lie KEY_WORDS further on
 KEY_WORDS = 4
+IMAGES = 59  # how many images an object ever stored
+LISTS = 60  # how many lists of pending rows were ever made
+
+NO_PART, SOME_ENTRIES, ALL_ENTRIES = 0, 1, 2
 
 
 class Phase(IntEnum):

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tether.core.errors import BadValueError
-from tether.state.header import CLEARED, CLEARED_KEYS, GENERATION, Phase
+from tether.state.header import PENDING_PART
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
-    from tether.state.cells import Cells
     from tether.state.place import Place
-    from tether.state.segment import Array
 
 FULL = {b"tether.part": b"full"}
 PARTIAL = {b"tether.part": b"partial"}
@@ -81,6 +79,18 @@ class Primitive(ABC):
         """Take out the whole state."""
 
     @abstractmethod
+    def begin_export(self, target: float) -> Export:
+        """Take out what ``export`` would, but count it as durable only when it is settled."""
+
+    @abstractmethod
+    def settle_export(self) -> None:
+        """What ``begin_export`` took out is durable now; nothing happens if it took out nothing."""
+
+    @abstractmethod
+    def abandon_export(self) -> None:
+        """What ``begin_export`` took out will never be durable."""
+
+    @abstractmethod
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Apply one exported part: its entries become both live and durable."""
 
@@ -91,6 +101,10 @@ class Primitive(ABC):
     @abstractmethod
     def begin(self) -> None:
         """Forget the journal of the epoch before."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """The epoch is about to end: bring whatever is not in the arena yet there."""
 
     @abstractmethod
     def undo(self) -> None:
@@ -104,67 +118,11 @@ class Primitive(ABC):
     def refresh(self) -> None:
         """Follow what other processes did since this attachment was last used."""
 
-
-class CellPrimitive(Primitive):
-    """A primitive whose entries are rows of ``Cells``."""
-
-    _cells: Cells
-
-    def __init__(self, place: Place, spec: Mapping[str, Any]) -> None:
-        super().__init__(place, spec)
-        self._open()
-
-    @abstractmethod
-    def _open_parts(self) -> None:
-        """Open the segments of the current generation."""
-
-    @abstractmethod
-    def _batches(self, rows: Array) -> Iterator[pa.RecordBatch]:
-        """Entries of some rows."""
-
-    @abstractmethod
-    def _all_batches(self) -> Iterator[pa.RecordBatch]:
-        """All entries; at least one batch, even if it is empty."""
-
-    @abstractmethod
-    def _smaller_whole(self, entries: int) -> bool:
-        """Whether the whole state takes no more bytes than that many single entries."""
-
-    def _open(self) -> None:
-        self.place.forget()
-        self._generation = self.place.page.words[GENERATION]
-        self._open_parts()
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def changed(self) -> Array:
-        """Row numbers of entries changed or added in this epoch, each once."""
-        return self._cells.changed()
-
-    def divergence(self, *, exact: bool = False) -> float:
-        """Distance between the live state and the backups, never too small; 0 if not tracked.
-
-        Args:
-            exact: For ``max``: look at all dirty entries, instead of giving an upper bound.
-        """
-        return self._cells.divergence(exact=exact)
-
-    def dirty_entries(self) -> int:
-        """Entries that may differ from the backups, those that the backups should not have too."""
-        if not self.place.track:
-            return 0
-        return len(self._cells.dirty) + int(self.place.page.words[CLEARED_KEYS])
-
-    def export(self, target: float) -> Export:
-        """Take out the fewest worst entries so that the divergence left is at most ``target``.
-
-        They count as durable from here on; if writing them fails, roll the epoch back. A target
-        of 0 takes out every difference, also those that the divergence does not measure, so that
-        restoring gives exactly this state.
+    def _check_target(self, target: float) -> None:
+        """Make sure that an export can be made now.
 
         Raises:
-            BadValueError: The target is negative, or backups are not tracked.
+            BadValueError: No such target, nothing is tracked, or an export is being written.
         """
         self.place.stamp()
         if not self.place.track or math.isnan(target) or target < 0:
@@ -173,76 +131,23 @@ class CellPrimitive(Primitive):
                 why="A target is at least 0, and the state must be tracked for partial backups.",
                 do="Give another target, or use export_full.",
             )
-        before = self.divergence(exact=True)
-        if before <= target and (target > 0 or not self.dirty_entries()):
-            return Export([], 0, 0.0, before, full=False)
-        rows, remaining = self._cells.choose(target)
-        if self.place.page.words[CLEARED_KEYS] or self._smaller_whole(len(rows)):
-            return self.export_full()
-        batches = [_tagged(batch, PARTIAL) for batch in self._batches(rows)]
-        self._cells.mark_durable(rows, remaining)
-        after = self.divergence(exact=True)
-        return Export(batches, len(rows), before - after, after, full=False)
+        self._expect_none_pending()
 
-    def export_full(self) -> Export:
-        """Take out the whole state; all of it counts as durable from here on."""
-        self.place.stamp()
-        before = self.divergence(exact=True)
-        batches = [_tagged(batch, FULL) for batch in self._all_batches()]
-        if self.place.track:
-            rows, remaining = self._cells.choose(0.0)
-            self._cells.mark_durable(rows, remaining)
-            self.place.page.floats[CLEARED] = 0.0
-            self.place.page.words[CLEARED_KEYS] = 0
-        return Export(batches, len(self), before, 0.0, full=True)
-
-    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Apply one exported part: its entries become both live and durable.
-
-        Parts are applied in the order in which they were exported; later ones win, and a full
-        one replaces everything before it.
-        """
-        self.place.expect(Phase.RESTORING)
-        for number, batch in enumerate(batches):
-            if number == 0 and (batch.schema.metadata or {}).get(b"tether.part") == b"full":
-                self._empty()
-            self._load(batch)
-
-    @abstractmethod
-    def _load(self, batch: pa.RecordBatch) -> None:
-        """Make a batch of exported entries both live and durable."""
-
-    @abstractmethod
-    def _empty(self) -> None:
-        """Drop everything, while restoring."""
-
-    def create(self) -> None:
-        """Nothing to set up: a blank page is an empty primitive."""
-
-    def begin(self) -> None:
-        """Forget the journal of the epoch before."""
-        self._cells.begin()
-        self.place.sweep()
-
-    def undo(self) -> None:
-        """Put all rows back to the beginning of the epoch."""
-        words = self.place.page.words
-        if words[GENERATION] != self.place.page.saved(GENERATION):
-            words[GENERATION] = self.place.page.saved(GENERATION)
-        self.refresh()
-        self._cells.undo()
-
-    def unstamp(self) -> None:
-        """Forget which epoch journaled which row."""
-        self._cells.unstamp()
-
-    def refresh(self) -> None:
-        """Follow what other processes did."""
-        if self._generation != self.place.page.words[GENERATION]:
-            self._open()
-        else:
-            self.place.refresh()
+    def _expect_none_pending(self) -> None:
+        if self.place.page.words[PENDING_PART]:
+            raise BadValueError(
+                f"The state {self.name!r} cannot be exported now.",
+                why="An earlier export of it is still being written, and would become durable "
+                "after this one.",
+                do="Settle or abandon that one first.",
+            )
 
 
-def _tagged(batch: pa.RecordBatch, metadata: dict[bytes, bytes]) -> pa.RecordBatch:
+def tagged(batch: pa.RecordBatch, metadata: dict[bytes, bytes]) -> pa.RecordBatch:
+    """A batch whose schema says what part of the state it is."""
     return batch.replace_schema_metadata(metadata)
+
+
+def is_full(batch: pa.RecordBatch) -> bool:
+    """Whether a batch is of an export of the whole state."""
+    return (batch.schema.metadata or {}).get(b"tether.part") == b"full"

@@ -6,19 +6,28 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tether.state.primitive import Export, Primitive
 
 _ROUNDED_DOWN = 1 - 2.0**-50
 
 
-def export_shared(primitives: Iterable[Primitive], target: float) -> dict[str, Export]:
+def export_shared(
+    primitives: Iterable[Primitive],
+    target: float,
+    take: Callable[[Primitive, float], Export],
+) -> dict[str, Export]:
     """Bring the sum of the primitives' divergences to at most ``target``, cheaply.
 
     The target is shared in proportion to the divergences. Primitives with the fewest entries to
     write go first, and what they leave of their share goes to the others. So a single number that
     has drifted far is written before many entries that drifted little.
+
+    Args:
+        primitives: Those that share it.
+        target: Largest sum of divergences that may remain.
+        take: Makes one primitive's export for its share of the target.
 
     Returns:
         By name, the exports that hold something.
@@ -32,7 +41,7 @@ def export_shared(primitives: Iterable[Primitive], target: float) -> dict[str, E
         share = target
         if 0 < mine < left < math.inf:
             share = target * (mine / left) * _ROUNDED_DOWN  # shares never exceed the target
-        export = primitive.export(share)
+        export = take(primitive, share)
         if export.batches:
             exports[primitive.name] = export
         target = _less(target, export.divergence_after)

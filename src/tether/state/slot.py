@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import ArenaError, BadValueError
 from tether.state.cells import LAST_STAMP
+from tether.state.declare import KINDS, Declarations
 from tether.state.header import (
     EPOCH,
     MOST_PRIMITIVES,
@@ -20,10 +21,9 @@ from tether.state.header import (
     Phase,
 )
 from tether.state.place import Place
+from tether.state.settling import PendingExport
 from tether.state.sharing import export_shared
 from tether.state.store import HeapStore, Store
-from tether.state.table import Table
-from tether.state.vector import Vector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     from tether.state.arena import Arena
     from tether.state.primitive import Export, Primitive
 
-KINDS: dict[str, type[Primitive]] = {kind.kind: kind for kind in (Table, Vector)}
-"""Every kind of primitive, by the name under which it is stored."""
 
-
-class SlotState:
+class SlotState(Declarations):
     """Everything that a slot remembers between epochs.
 
     An epoch is applied between ``begin`` and ``commit``. A process may die at any instruction:
@@ -114,58 +111,6 @@ class SlotState:
                 do="Create the arena anew and restore the state from its backups.",
             ) from error
         return spec
-
-    # Making primitives
-
-    def vector(
-        self,
-        name: str,
-        size: int,
-        *,
-        dtype: str = "float64",
-        divergence: str = "l1",
-        weights: Mapping[str, float] | None = None,
-    ) -> Vector:
-        """The vector of that name, made if it is not there yet.
-
-        Args:
-            name: Name within the slot.
-            size: Number of values.
-            dtype: ``int64`` or ``float64``.
-            divergence: ``l1``, ``l2`` or ``max``.
-            weights: ``{"value": factor}`` of its differences; 1 if not given.
-
-        Raises:
-            BadValueError: A description that cannot be used, or that differs from the one before.
-        """
-        made = self.primitive(Vector.plan(name, size, dtype, divergence, weights))
-        assert isinstance(made, Vector)
-        return made
-
-    def table(
-        self,
-        name: str,
-        keys: pa.Schema | Mapping[str, pa.DataType],
-        values: Mapping[str, str],
-        *,
-        divergence: str = "l1",
-        weights: Mapping[str, float] | None = None,
-    ) -> Table:
-        """The table of that name, made if it is not there yet.
-
-        Args:
-            name: Name within the slot.
-            keys: Key columns with their Arrow types.
-            values: Value columns with their types: ``int64``, ``float64``, or ``uint8`` for flags.
-            divergence: ``l1``, ``l2``, ``max`` or ``count``.
-            weights: Factor of each column's differences; 1 for columns not named, 0 to leave out.
-
-        Raises:
-            BadValueError: A description that cannot be used, or that differs from the one before.
-        """
-        made = self.primitive(Table.plan(name, keys, values, divergence, weights))
-        assert isinstance(made, Table)
-        return made
 
     def primitive(self, spec: Mapping[str, Any]) -> Primitive:
         """The primitive with this stored description, made if it is not there yet."""
@@ -264,6 +209,8 @@ class SlotState:
                 why=f"Epoch {self._words[EPOCH]} is being applied.",
                 do="Commit the epoch that was begun.",
             )
+        for primitive in self._primitives.values():
+            primitive.commit()
         self._words[VERSION] = epoch
         self._words[PHASE] = Phase.COMMITTED
 
@@ -313,11 +260,34 @@ class SlotState:
         Returns:
             By name, the exports that hold something.
         """
-        return export_shared(self._primitives.values(), target)
+        return export_shared(
+            self._primitives.values(), target, lambda primitive, share: primitive.export(share)
+        )
 
     def export_full(self) -> dict[str, Export]:
         """Take out the whole state of all primitives."""
         return {name: primitive.export_full() for name, primitive in self._primitives.items()}
+
+    def begin_export(self, target: float) -> PendingExport | None:
+        """Take out what ``export`` would, to be written while the state goes on changing.
+
+        It counts as durable only when it is settled, in this or a later epoch, by whichever process
+        then works on the state (see ``pending``). Until then ``divergence`` is to the backups
+        without it, and no other export can be made.
+
+        Returns:
+            What to write; None if the divergence is at the target already.
+
+        Raises:
+            BadValueError: Another export is being written, or the target is negative.
+        """
+        self._expect(Phase.APPLYING)
+        return PendingExport.begin(self._header.slot.words, self._primitives, target)
+
+    @property
+    def pending(self) -> PendingExport | None:
+        """The export that is being written, whoever began it; its entries only where it was begun."""
+        return PendingExport.found(self._header.slot.words, self._primitives)
 
     def begin_restore(self) -> None:
         """Start to load backups into fresh primitives.

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from tether.core.errors import BackupUnreadableError, BadValueError
+from tether.core.errors import BadValueError
 from tether.state.arrow import wrapped
 from tether.state.cells import Cells
-from tether.state.codec import Codec
 from tether.state.columns import as_values, parse_columns
 from tether.state.divergence import check_norm, check_weights
-from tether.state.header import (
-    BACKED,
-    CLEARED,
-    CLEARED_KEYS,
-    DIRTY_COUNT,
-    GENERATION,
-    INDEX,
-    KEY_WORDS,
-    PEAK,
-    ROWS,
-    SLACK,
-    SUM_FLOAT,
-    SUM_HIGH,
-    SUM_LOW,
-)
-from tether.state.keys import Keys
-from tether.state.primitive import BATCH_ROWS, CellPrimitive
+from tether.state.header import ROWS
+from tether.state.keyed import Keyed, plan_keys
 from tether.state.updates import Operation, stage
 
 if TYPE_CHECKING:
@@ -58,7 +41,7 @@ class Lookup:
         )
 
 
-class Table(CellPrimitive):
+class Table(Keyed):
     """Keys with numeric columns: counters per key, join states, aggregates.
 
     Made by ``SlotState.table``. Keys are one or more columns of nearly any Arrow type; null is a
@@ -93,8 +76,7 @@ class Table(CellPrimitive):
         Raises:
             BadValueError: A type, name, divergence or weight cannot be used.
         """
-        schema = keys if isinstance(keys, pa.Schema) else pa.schema(list(keys.items()))
-        Codec(list(schema))
+        schema, stored = plan_keys(keys)
         columns = parse_columns(values)
         twice = set(schema.names) & set(values)
         if twice or len(set(schema.names)) < len(schema.names):
@@ -107,7 +89,7 @@ class Table(CellPrimitive):
         return {
             "kind": Table.kind,
             "name": name,
-            "keys": base64.b64encode(schema.remove_metadata().serialize()).decode(),
+            "keys": stored,
             "values": dict(values),
             "divergence": check_norm(divergence, keyed=True),
             "weights": check_weights(weights, numeric),
@@ -115,22 +97,11 @@ class Table(CellPrimitive):
 
     def _open_parts(self) -> None:
         spec = self.spec
-        buffer = pa.py_buffer(base64.b64decode(spec["keys"]))
-        self.key_schema: pa.Schema = pa.ipc.read_schema(buffer)
-        self._columns = parse_columns(spec["values"])
-        self._keys = Keys(self.place, Codec(list(self.key_schema)))
+        self._open_keys()
+        self._name_columns(parse_columns(spec["values"]))
         self._cells = Cells(
             self.place, self._columns, spec["divergence"], spec["weights"], keyed=True
         )
-        kinds = {column.name: pa.type_for_alias(column.kind) for column in self._columns}
-        fields = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
-        self.schema = pa.schema([*self.key_schema, *fields])
-        """Key columns, then value columns: what ``batches`` and exports give."""
-
-    def describe(self) -> dict[str, Any]:
-        """Kind, types and divergence as plain values."""
-        keys = {field.name: str(field.type) for field in self.key_schema}
-        return {**self.spec, "keys": keys}
 
     # Changing
 
@@ -194,60 +165,6 @@ class Table(CellPrimitive):
             for name, values in columns.items()
         }
 
-    def _arrays(self, keys: Any) -> list[Any]:
-        names = self.key_schema.names
-        if isinstance(keys, pa.StructArray):
-            keys = pa.RecordBatch.from_struct_array(keys)
-        if isinstance(keys, (pa.RecordBatch, pa.Table)):
-            missing = [name for name in names if name not in keys.schema.names]
-            if missing:
-                raise self._bad_keys(f"the batch has no column {missing[0]!r}")
-            return [keys.column(name) for name in names]
-        arrays = [
-            array if isinstance(array, (pa.Array, pa.ChunkedArray)) else pa.array(array, kind)
-            for array, kind in zip(keys, self.key_schema.types, strict=False)
-        ]
-        if len(keys) != len(names) or len({len(array) for array in arrays}) != 1:
-            raise self._bad_keys(f"{len(keys)} arrays were given, or their lengths differ")
-        return arrays
-
-    def _bad_keys(self, why: str) -> BadValueError:
-        return BadValueError(
-            f"The keys for table {self.name!r} cannot be used.",
-            why=f"{why}; the key columns are {', '.join(self.key_schema.names)}.",
-            do="Give a batch with these columns, or one array for each, in this order.",
-        )
-
-    def clear(self) -> None:
-        """Drop all keys, as at the end of a window; takes back nothing that was backed up.
-
-        The cost does not depend on the number of keys unless the state is tracked, and the old
-        keys' memory is given back when the next epoch begins. The next export is a full one.
-        Until then the divergence counts all that the backups still hold.
-        """
-        self.place.stamp()
-        page, words = self.place.page, self.place.page.words
-        if self.place.track:
-            page.floats[CLEARED] += self._cells.durable_size()
-            words[CLEARED_KEYS] += words[BACKED]
-        # Key words of even and odd generations lie apart: those to roll back to stay intact.
-        in_first = self._generation == page.saved(GENERATION)
-        fresh = self._generation + (1 if in_first else 2)
-        self.place.litter()
-        self.place.purge(f"{fresh}.")
-        start = INDEX + KEY_WORDS * (fresh % 2)
-        for word in range(start, start + KEY_WORDS):
-            words[word] = 0
-        self._zero_counts()
-        words[GENERATION] = fresh
-        self._open()
-
-    def _zero_counts(self) -> None:
-        words, floats = self.place.page.words, self.place.page.floats
-        for word in (ROWS, BACKED, DIRTY_COUNT, SUM_LOW, SUM_HIGH, PEAK):
-            words[word] = 0
-        floats[SUM_FLOAT] = floats[SLACK] = 0.0
-
     # Reading
 
     def get(self, keys: Any) -> Lookup:
@@ -267,25 +184,10 @@ class Table(CellPrimitive):
         view.flags.writeable = False
         return view
 
-    def rows_to_batch(self, rows: Array | slice) -> pa.RecordBatch:
-        """Keys and values of some rows, copied."""
-        keys = self._keys.decode(rows)
-        values = [wrapped(self._cells.take(rows, column.name)) for column in self._columns]
-        return pa.RecordBatch.from_arrays([*keys, *values], schema=self.schema)
-
-    def batches(self, max_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """All keys and values in order of arrival, in batches of at most ``max_rows``."""
-        for start in range(0, len(self), max_rows):
-            yield self.rows_to_batch(slice(start, min(start + max_rows, len(self))))
-
     # Backups
 
     def _smaller_whole(self, entries: int) -> bool:
         return 0 < len(self) <= entries
-
-    def _batches(self, rows: Array) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(rows), BATCH_ROWS):
-            yield self.rows_to_batch(rows[start : start + BATCH_ROWS])
 
     def _all_batches(self) -> Iterator[pa.RecordBatch]:
         yield from self.batches()
@@ -293,24 +195,6 @@ class Table(CellPrimitive):
             yield self.rows_to_batch(slice(0, 0))
 
     def _load(self, batch: pa.RecordBatch) -> None:
-        if batch.schema.names != self.schema.names:
-            raise BackupUnreadableError(
-                f"A backup of table {self.name!r} does not fit it.",
-                why=f"Its columns are {batch.schema.names}, not {self.schema.names}.",
-                do="Restore with the program that wrote the backup.",
-            )
-        existing = len(self)
-        rows, after = self._keys.upsert(self._arrays(batch))
-        if after > existing:
-            self._cells.lay(existing, after, 0)
-        self.place.page.words[ROWS] = after
+        rows = self._rows_of_backup(batch, self.schema.names)
         columns = {column.name: batch.column(column.name) for column in self._columns}
         self._cells.load(rows, self._given(columns, len(rows)))
-
-    def _empty(self) -> None:
-        self._zero_counts()
-
-    def refresh(self) -> None:
-        """Follow what other processes did."""
-        super().refresh()
-        self._keys.refresh()

@@ -9,6 +9,7 @@ import numpy as np
 
 from tether.core.errors import BadValueError
 from tether.state.header import PEAK
+from tether.state.rows import Rows, count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,15 +28,30 @@ _HALF = 0xFFFF_FFFF
 class Staged:
     """A change that is ready to be carried out: distinct rows with their old and new values."""
 
-    rows: Array
+    rows: Rows
     old: list[Array]
     """All numbers, then all flags, of the rows as stored: what the journal keeps."""
+    durable: Array
+    """All numbers of the rows as the backups have them; nothing if that is not tracked."""
     values: dict[int, tuple[Array, Array]]
     """By numeric column: old and new values."""
     flags: dict[int, Array]
     """By flag column: new values."""
     peak: int
     """Largest absolute integer among the new values."""
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return count_of(self.rows)
+
+    def numbers(self) -> Array:
+        """The rows one by one."""
+        return (
+            np.arange(self.rows.start, self.rows.stop)
+            if isinstance(self.rows, slice)
+            else self.rows
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,7 @@ class Groups:
 
 def stage(
     cells: Cells,
-    rows: Array,
+    rows: Rows,
     given: Mapping[str, Array],
     operation: Operation,
     *,
@@ -98,7 +114,7 @@ def stage(
 
     Args:
         cells: The rows.
-        rows: Row of each item of the batch.
+        rows: Row of each item of the batch; a slice names each of its rows once.
         given: By column name: one value for each item.
         operation: What to do with the values.
         unique: Promise of the caller that no row is repeated.
@@ -107,10 +123,10 @@ def stage(
     Raises:
         BadValueError: An integer would overflow, or infinities would add up to NaN.
     """
-    groups = None if unique else Groups.of(rows)
+    groups = None if unique or isinstance(rows, slice) else Groups.of(rows)
     if groups is not None:
         rows = groups.rows
-    words, flags = cells.words(rows), cells.flag_words(rows)
+    (words, durable), flags = cells.sides(rows), cells.flag_words(rows)
     changed: dict[int, tuple[Array, Array]] = {}
     changed_flags: dict[int, Array] = {}
     peak = 0
@@ -122,7 +138,7 @@ def stage(
         old = flags[:, column.at] if column.flag else words[:, column.at]
         old = old.view("f8") if column.floating else old
         new = _combine(column, old, values, step, cells.place.page.words[PEAK])
-        if operation in ("maximum", "minimum") and len(rows):
+        if operation in ("maximum", "minimum") and not isinstance(rows, slice):
             new = np.where(rows >= first_new, values, new)
         if column.flag:
             changed_flags[column.at] = new
@@ -131,7 +147,7 @@ def stage(
         if not column.floating:
             peak = max(peak, min(_peak(new), _FITS - 1))
     kept = [part for part in (words, flags) if part.shape[1]]
-    return Staged(rows, kept, changed, changed_flags, peak)
+    return Staged(rows, kept, durable, changed, changed_flags, peak)
 
 
 def _combine(column: Column, old: Array, values: Array, operation: Operation, peak: int) -> Array:
@@ -156,6 +172,18 @@ def _combine(column: Column, old: Array, values: Array, operation: Operation, pe
     if peak + _peak(values) >= _FITS and (((old ^ new) & (values ^ new)) < 0).any():
         raise _overflow(column)
     return new
+
+
+def total(values: Array) -> int:
+    """The sum of 64-bit integers, whatever its size.
+
+    Example:
+        >>> total(np.array([2**63 - 1, 2**63 - 1]))
+        18446744073709551614
+    """
+    if _peak(values) * len(values) < _FITS:
+        return int(values.sum())
+    return (int((values >> 32).sum()) << 32) + int((values & _HALF).sum())
 
 
 def _peak(values: Array) -> int:

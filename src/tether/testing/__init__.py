@@ -1,1 +1,7 @@
-"""Helpers for tests of queries: ours, and users' own."""
+"""Helpers for tests of queries, and checks that users run on their own states and operators."""
+
+from tether.testing.laws import LawBrokenError
+from tether.testing.operators import check_operator
+from tether.testing.states import check_state
+
+__all__ = ["LawBrokenError", "check_operator", "check_state"]

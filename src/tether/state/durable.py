@@ -1,0 +1,273 @@
+"""Rows of numbers and their durable copies: how far apart they are, and what must be written.
+
+The durable copy is what the backups hold, or rather what a recovery would find in them. Rows that
+may differ from it are listed as dirty, so nothing here looks at the others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tether.state.dirty import DirtyRows
+from tether.state.divergence import Divergence
+from tether.state.header import (
+    ALL_ENTRIES,
+    BACKED,
+    CLEARED,
+    CLEARED_KEYS,
+    DURABLE_COUNT,
+    GENERATION,
+    PEAK,
+    PENDING_KEYS,
+    ROWS,
+    UNDO_COUNT,
+)
+from tether.state.journal import UndoLog
+from tether.state.pending import Held, PendingRows
+from tether.state.rows import CHUNK, Rows, assign, chunks, gather
+from tether.state.selection import worst_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tether.state.columns import Column
+    from tether.state.divergence import Norm
+    from tether.state.place import Place
+    from tether.state.segment import Array, Segment
+
+DIRTY, IN_BACKUP = 1, 2
+FITS = 1 << 63
+
+
+class DurableCells:
+    """The rows of one primitive, with what the backups hold of them.
+
+    Args:
+        place: Where the primitive lives.
+        columns: Value columns.
+        norm: Divergence.
+        weights: Factor of each column's differences.
+        keyed: Whether a row comes to exist at some time (a key), so that the backups may not know
+            it yet. Rows of a vector always exist.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        columns: Sequence[Column],
+        norm: Norm,
+        weights: Mapping[str, float],
+        *,
+        keyed: bool,
+    ) -> None:
+        self.place = place
+        self.columns = {column.name: column for column in columns}
+        self._numeric = [column for column in columns if not column.flag]
+        self._page = place.page
+        self._keyed = keyed
+        self._width = len(self._numeric)
+        self._flag_width = len(columns) - self._width
+        self._whole = any(not column.floating for column in self._numeric)
+        self.distance = Divergence(norm, self._numeric, weights, self._page)
+        prefix = f"{self._page.words[GENERATION]}."
+        # Live and durable numbers lie side by side: who changes a row has both in one access.
+        sides = 2 if place.track else 1
+        self._numbers = self._open(f"{prefix}numbers", "i8", sides * self._width)
+        self._flags = self._open(f"{prefix}flags", "u1", self._flag_width)
+        self._mark = place.segment(f"{prefix}mark", "u2")
+        kept = [("i8", self._width)] * (self._width > 0)
+        flags = [("u1", self._flag_width)] * (self._flag_width > 0)
+        self._undo = UndoLog(place, "undo", UNDO_COUNT, kept + flags)
+        if place.track:
+            self.dirty = DirtyRows(place, prefix)
+            self.pending = PendingRows(place, self._width, self._flag_width)
+            self._undo_durable = UndoLog(place, "durable", DURABLE_COUNT, [("u1", 0), *kept])
+
+    def _open(self, name: str, dtype: str, width: int) -> Segment | None:
+        return self.place.segment(name, dtype, width) if width else None
+
+    def __len__(self) -> int:
+        return int(self._page.words[ROWS])
+
+    # Reading
+
+    def column(self, name: str) -> Array:
+        """Live values of all rows as a view that must not be kept beyond the next change."""
+        return self._view(name)[: len(self)]
+
+    def _view(self, name: str) -> Array:
+        column = self.columns[name]
+        if column.flag:
+            assert self._flags is not None
+            return self._flags.data[:, column.at]
+        assert self._numbers is not None
+        return self._numbers.data.view("f8" if column.floating else "i8")[:, column.at]
+
+    def take(self, rows: Array | slice, name: str) -> Array:
+        """A copy of the live values of some rows."""
+        view = self._view(name)
+        return view[rows].copy() if isinstance(rows, slice) else view.take(rows)
+
+    def words(self, rows: Array) -> Array:
+        """A copy of some rows' numbers as they are stored, one line per row."""
+        return self.sides(rows)[0]
+
+    def sides(self, rows: Rows) -> tuple[Array, Array]:
+        """A copy of some rows' live numbers, and of their durable ones; none if not tracked."""
+        both = gather(self._numbers, rows)
+        return both[:, : self._width], both[:, self._width :]
+
+    def flag_words(self, rows: Rows) -> Array:
+        """A copy of some rows' flags as they are stored."""
+        return gather(self._flags, rows, "u1")
+
+    def changed(self) -> Array:
+        """Rows changed or added in this epoch (or, after its commit, in the last one)."""
+        first_new = self._rows_at_begin()
+        undone = self._undo.rows() if not self._new_generation else np.zeros(0, np.int32)
+        return np.concatenate([undone.astype(np.intp), np.arange(first_new, len(self))])
+
+    def _narrow(self, rows: int) -> bool:
+        return bool(2 * self._page.words[PEAK] * max(rows, 1) < FITS)
+
+    # The durable side
+
+    def divergence(self, *, exact: bool) -> float:
+        """Distance to the backups, never too small. ``exact`` looks at all dirty rows."""
+        if not self.place.track:
+            return 0.0
+        words, cleared = self._page.words, self._page.floats[CLEARED]
+        if self.distance.norm == "count":
+            return float(abs(words[ROWS] - words[BACKED] - words[CLEARED_KEYS]))
+        value = self.distance.value()
+        if math.isnan(value) or (exact and self.distance.norm == "max"):
+            afresh = self._afresh(self.dirty.rows())
+            value = afresh.value()
+            if self.place.applying:  # else a kill between two words might leave too small a sum
+                self.distance.adopt(afresh)
+        return value + cleared
+
+    def choose(self, target: float) -> tuple[Array, Array]:
+        """Dirty rows that must be backed up to get to ``target``, and those that stay dirty."""
+        rows = self.dirty.rows()
+        differs, amounts = self._compare(rows)
+        if target <= 0:
+            return rows[differs], rows[:0]
+        if self.distance.norm == "count":
+            unknown = np.flatnonzero((self._mark.data.take(rows) & IN_BACKUP) == 0)
+            surplus = math.ceil(self.divergence(exact=False) - target)
+            chosen = np.zeros(len(rows), bool)
+            chosen[unknown[:surplus]] = True
+        else:
+            limit = self.distance.limits(target, self._page.words[PEAK], len(rows))
+            largest = self.distance.norm == "max"
+            chosen = amounts > limit if largest else worst_first(amounts, limit)
+        return rows[chosen], rows[~chosen & differs]
+
+    def _compare(self, rows: Array) -> tuple[Array, Array]:
+        """Which rows a restored state would have otherwise, and what each adds to the divergence."""
+        differs = np.full(len(rows), self._flag_width > 0)  # flags have no copy to compare with
+        amounts = np.zeros(len(rows))
+        narrow = self._narrow(len(rows))
+        for part in chunks(len(rows)):
+            some = rows[part]
+            if self._width:
+                live, durable = self.sides(some)
+                differs[part] |= (live != durable).any(axis=1)
+                amounts[part] = self.distance.per_row(live, durable, narrow=narrow)
+            if self._keyed:
+                differs[part] |= (self._mark.data.take(some) & IN_BACKUP) == 0
+        return differs, amounts
+
+    def mark_durable(self, rows: Array, remaining: Array) -> None:
+        """Take ``rows`` as written to the backups, and only ``remaining`` as still dirty."""
+        for part in chunks(len(rows)):
+            self._store_durable(rows[part], self.words(rows[part]))
+        self._list_dirty(remaining)
+
+    def _store_durable(self, rows: Array, values: Array) -> None:
+        marks = self._mark.data.take(rows)
+        if not self._new_generation:
+            kept = [self.sides(rows)[1]] if self._width else []
+            self._undo_durable.append(rows, (marks & IN_BACKUP).astype(np.uint8), *kept)
+        if self._numbers is not None:
+            assign(self._numbers, rows, values, self._width)
+        self._page.words[BACKED] += int(np.count_nonzero((marks & IN_BACKUP) == 0))
+        self._mark.data[rows] = marks | IN_BACKUP
+
+    def _list_dirty(self, remaining: Array) -> None:
+        self._mark.data[self.dirty.rows()] &= ~np.uint16(DIRTY)
+        self._mark.data[remaining] |= np.uint16(DIRTY)
+        self.dirty.replace(remaining)
+        self.distance.adopt(self._afresh(remaining))
+
+    def hold(self, rows: Array, remaining: Array, *, full: bool) -> float:
+        """Remember ``rows`` as being written; give the divergence if they were durable already."""
+        known = np.count_nonzero(self._mark.data.take(rows) & IN_BACKUP)
+        new_keys = len(rows) - int(known)
+        held = Held(rows, self.words(rows), self.flag_words(rows))
+        self.pending.hold(held, full=full, new_keys=new_keys)
+        if full:
+            return 0.0
+        if self.distance.norm == "count":
+            return float(abs(self._page.words[ROWS] - self._page.words[BACKED] - new_keys))
+        return self._afresh(remaining).value()
+
+    def settle(self) -> None:
+        """Take what is being written as durable, as it was when it was taken out.
+
+        Rows that changed since stay dirty. After a ``clear`` only the count of what the backups
+        hold beyond the live state is left to correct: their sizes were counted by then.
+        """
+        words, page = self._page.words, self._page
+        full = self.pending.part == ALL_ENTRIES
+        if not self.pending.current:
+            words[CLEARED_KEYS] = words[PENDING_KEYS] + (0 if full else words[CLEARED_KEYS])
+            self.pending.drop()
+            return
+        held = self.pending.held()
+        for part in chunks(len(held.rows)):
+            self._store_durable(held.rows[part], held.words[part])
+        if full:
+            page.floats[CLEARED] = 0.0
+            words[CLEARED_KEYS] = 0
+        listed = self.dirty.rows()
+        differs, _ = self._compare(listed)
+        if self._flag_width:  # not compared by that: clean only if unchanged since it was taken out
+            same = (self.flag_words(held.rows) == held.flags).all(axis=1)
+            same &= (self.words(held.rows) == held.words).all(axis=1)
+            self._mark.data[held.rows[same]] &= ~np.uint16(DIRTY)
+            differs &= (self._mark.data.take(listed) & DIRTY) != 0
+        self._list_dirty(listed[differs])
+        self.pending.drop()
+
+    def _afresh(self, rows: Array) -> Divergence:
+        """The divergence computed anew, given all rows that may differ."""
+        every = len(rows) == len(self)  # then in order, which is several times faster
+        pairs = (
+            self.sides(slice(part.start, min(part.stop, len(rows))) if every else rows[part])
+            for part in chunks(len(rows))
+        )
+        return self.distance.afresh(pairs, narrow=self._narrow(CHUNK))
+
+    def durable_size(self) -> float:
+        """Distance of the durable values from an empty state, and of those about to be durable."""
+        rows = np.flatnonzero(self._mark.data[: len(self)] & IN_BACKUP)
+        size = self._size(self.sides(rows[part])[1] for part in chunks(len(rows)))
+        if self.pending.current:
+            size += self._size([self.pending.held().words])
+        return size
+
+    def _size(self, parts: Iterable[Array]) -> float:
+        pairs = ((part, np.zeros_like(part)) for part in parts)
+        return self.distance.afresh(pairs, narrow=self._narrow(CHUNK)).value()
+
+    @property
+    def _new_generation(self) -> bool:
+        return bool(self._page.words[GENERATION] != self._page.saved(GENERATION))
+
+    def _rows_at_begin(self) -> int:
+        return 0 if self._new_generation else self._page.saved(ROWS)

@@ -1,0 +1,202 @@
+"""Primitives made of entries that are backed up one by one: what they have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tether.state.header import CLEARED, CLEARED_KEYS, GENERATION, PENDING_PART, Phase
+from tether.state.primitive import FULL, PARTIAL, Export, Primitive, is_full, tagged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from tether.state.cells import Cells
+    from tether.state.place import Place
+    from tether.state.segment import Array
+
+
+class CellPrimitive(Primitive):
+    """A primitive whose entries are rows of ``Cells``."""
+
+    _cells: Cells
+
+    def __init__(self, place: Place, spec: Mapping[str, Any]) -> None:
+        super().__init__(place, spec)
+        self._open()
+
+    @abstractmethod
+    def _open_parts(self) -> None:
+        """Open the segments of the current generation."""
+
+    @abstractmethod
+    def _batches(self, rows: Array) -> Iterator[pa.RecordBatch]:
+        """Entries of some rows."""
+
+    @abstractmethod
+    def _all_batches(self) -> Iterator[pa.RecordBatch]:
+        """All entries; at least one batch, even if it is empty."""
+
+    @abstractmethod
+    def _smaller_whole(self, entries: int) -> bool:
+        """Whether the whole state takes no more bytes than that many single entries."""
+
+    def _open(self) -> None:
+        self.place.forget()
+        self._generation = self.place.page.words[GENERATION]
+        self._open_parts()
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def changed(self) -> Array:
+        """Row numbers of entries changed or added in this epoch, each once."""
+        return self._cells.changed()
+
+    def divergence(self, *, exact: bool = False) -> float:
+        """Distance between the live state and the backups, never too small; 0 if not tracked.
+
+        Args:
+            exact: For ``max``: look at all dirty entries, instead of giving an upper bound.
+        """
+        return self._cells.divergence(exact=exact)
+
+    def dirty_entries(self) -> int:
+        """Entries that may differ from the backups, those that the backups should not have too."""
+        if not self.place.track:
+            return 0
+        return len(self._cells.dirty) + int(self.place.page.words[CLEARED_KEYS])
+
+    def export(self, target: float) -> Export:
+        """Take out the fewest worst entries so that the divergence left is at most ``target``.
+
+        They count as durable from here on; if writing them fails, roll the epoch back. A target
+        of 0 takes out every difference, also those that the divergence does not measure, so that
+        restoring gives exactly this state.
+
+        Raises:
+            BadValueError: The target is negative, or backups are not tracked.
+        """
+        self._check_target(target)
+        before = self.divergence(exact=True)
+        rows, remaining = self._chosen(before, target)
+        if rows is None:
+            return Export([], 0, 0.0, before, full=False)
+        if self._whole_instead(len(rows)):
+            return self.export_full()
+        batches = [tagged(batch, PARTIAL) for batch in self._batches(rows)]
+        self._cells.mark_durable(rows, remaining)
+        after = self.divergence(exact=True)
+        return Export(batches, len(rows), before - after, after, full=False)
+
+    def _chosen(self, before: float, target: float) -> tuple[Array | None, Array]:
+        """Rows that an export must hold and those that stay dirty; None if it need hold nothing."""
+        if before <= target and (target > 0 or not self.dirty_entries()):
+            return None, np.zeros(0, np.intp)
+        return self._cells.choose(target)
+
+    def _whole_instead(self, entries: int) -> bool:
+        return bool(self.place.page.words[CLEARED_KEYS]) or self._smaller_whole(entries)
+
+    def export_full(self) -> Export:
+        """Take out the whole state; all of it counts as durable from here on."""
+        self.place.stamp()
+        self._expect_none_pending()
+        before = self.divergence(exact=True)
+        batches = [tagged(batch, FULL) for batch in self._all_batches()]
+        entries = sum(batch.num_rows for batch in batches)
+        if self.place.track:
+            rows, remaining = self._cells.choose(0.0)
+            self._cells.mark_durable(rows, remaining)
+            self.place.page.floats[CLEARED] = 0.0
+            self.place.page.words[CLEARED_KEYS] = 0
+        return Export(batches, entries, before, 0.0, full=True)
+
+    def begin_export(self, target: float) -> Export:
+        """Take out what ``export`` would, but count it as durable only when it is settled.
+
+        Costs what ``export`` does, and the memory of the entries taken out until then.
+        """
+        self._check_target(target)
+        before = self.divergence(exact=True)
+        rows, remaining = self._chosen(before, target)
+        if rows is None:
+            return Export([], 0, 0.0, before, full=False)
+        full = self._whole_instead(len(rows))
+        if full:
+            rows, remaining = self._cells.choose(0.0)
+        elif not len(rows):
+            return Export([], 0, 0.0, before, full=False)
+        tag = FULL if full else PARTIAL
+        batches = [
+            tagged(batch, tag) for batch in (self._all_batches() if full else self._batches(rows))
+        ]
+        after = self._cells.hold(rows, remaining, full=full)
+        entries = sum(batch.num_rows for batch in batches)
+        return Export(batches, entries, before - after, after, full=full)
+
+    def settle_export(self) -> None:
+        """Count what ``begin_export`` took out as durable; entries changed since stay dirty."""
+        self.place.stamp()
+        if self.place.page.words[PENDING_PART]:
+            self._cells.settle()
+
+    def abandon_export(self) -> None:
+        """Forget what ``begin_export`` took out; it was never counted."""
+        self.place.stamp()
+        if self.place.page.words[PENDING_PART]:
+            self._cells.pending.drop()
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Apply one exported part: its entries become both live and durable.
+
+        Parts are applied in the order in which they were exported; later ones win, and a full
+        one replaces everything before it.
+        """
+        self.place.expect(Phase.RESTORING)
+        for number, batch in enumerate(batches):
+            if number == 0 and is_full(batch):
+                self._empty()
+            self._load(batch)
+
+    @abstractmethod
+    def _load(self, batch: pa.RecordBatch) -> None:
+        """Make a batch of exported entries both live and durable."""
+
+    @abstractmethod
+    def _empty(self) -> None:
+        """Drop everything, while restoring."""
+
+    def create(self) -> None:
+        """Nothing to set up: a blank page is an empty primitive."""
+
+    def begin(self) -> None:
+        """Forget the journal of the epoch before."""
+        self._cells.begin()
+        self.place.sweep()
+
+    def commit(self) -> None:
+        """Nothing to do: all changes are in the arena as they are made."""
+
+    def undo(self) -> None:
+        """Put all rows back to the beginning of the epoch."""
+        words = self.place.page.words
+        if words[GENERATION] != self.place.page.saved(GENERATION):
+            words[GENERATION] = self.place.page.saved(GENERATION)
+        self.refresh()
+        self._cells.undo()
+
+    def unstamp(self) -> None:
+        """Forget which epoch journaled which row."""
+        self._cells.unstamp()
+
+    def refresh(self) -> None:
+        """Follow what other processes did."""
+        if self._generation != self.place.page.words[GENERATION]:
+            self._open()
+        else:
+            self.place.refresh()

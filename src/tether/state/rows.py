@@ -1,0 +1,58 @@
+"""Reading and writing chosen rows of a segment, by whole arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Union
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tether.state.segment import Array, Segment
+
+CHUNK = 1 << 19
+"""Rows looked at together: bounds the temporary memory of a scan."""
+
+
+Rows = Union["Array", slice]
+"""Row numbers, or all rows from a first to a last: that spares looking each of them up."""
+
+
+def count_of(rows: Rows) -> int:
+    """How many rows these are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def gather(segment: Segment | None, rows: Rows, dtype: str = "i8") -> Array:
+    """A copy of some rows, one line per row, in memory column by column."""
+    if segment is None:
+        return np.empty((count_of(rows), 0), dtype)
+    data = segment.data
+    if isinstance(rows, slice):
+        return np.array(data[rows].T, order="C").T
+    if data.shape[1] == 1:  # one-dimensional access is a third faster
+        return data.reshape(-1).take(rows).reshape(-1, 1)
+    if data.shape[1] == 2 and data.itemsize == 8:  # both words of a row by one access
+        taken = data.view(np.complex128).reshape(-1).take(rows)
+        lines = taken.view(data.dtype).reshape(-1, 2)
+    else:
+        lines = data.take(rows, axis=0)
+    return np.ascontiguousarray(lines.T).T
+
+
+def assign(segment: Segment, rows: Array, words: Array, at: int = 0) -> None:
+    """Overwrite some rows, from column ``at`` on."""
+    for column in range(words.shape[1]):
+        segment.data[:, at + column][rows] = words[:, column]
+
+
+def scatter(data: Array, at: int, rows: Rows, values: Array) -> None:
+    """Overwrite one column of some rows."""
+    view = data.reshape(-1) if data.shape[1] == 1 else data[:, at]
+    view[rows] = values.view(data.dtype)
+
+
+def chunks(length: int) -> Iterator[slice]:
+    """Parts of a long array, in order."""
+    return (slice(start, start + CHUNK) for start in range(0, length, CHUNK))

@@ -1,0 +1,240 @@
+"""A conformance check for operators of a user's own."""
+
+from __future__ import annotations
+
+import copy
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tether.operator import Loss, Operator
+from tether.output import Output
+from tether.state.arena import Arena
+from tether.state.identity import Identity
+from tether.state.slot import SlotState
+from tether.testing import laws
+from tether.testing.laws import broken
+from tether.testing.oracle import Content, Frame, contents, never_too_small, recovered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ME = Identity(query="check", operator="checked", slot=0, slots=1, fingerprint="check")
+
+Epoch = list[pa.RecordBatch]
+Seen = tuple[list[dict[str, Any]], dict[str, Content]]
+"""What an epoch emitted, and what the state held after it."""
+
+
+def check_operator(
+    operator: Operator,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    key: Sequence[str] | None = None,
+    seed: int = 0,
+    schedules: int = 10,
+) -> None:
+    """Try whether an operator keeps the laws that fault tolerance rests on, without Spark.
+
+    The batches are dealt into epochs. A clean run says what each epoch must emit and leave behind. Then
+    random schedules of failures are run against it: epochs cut off and retried, processes that come
+    and go between epochs, exports to random targets, in one go or settled later, and recoveries.
+
+    Args:
+        operator: As it would be given to ``apply``; it is copied, and not used itself.
+        batches: Rows as ``process`` gets them (after ``combine``, if the operator has one).
+        key: Key columns; to have ``bind`` called, which needs PySpark.
+        seed: Of the first schedule; each further one has the next.
+        schedules: Number of schedules.
+
+    Raises:
+        LawBrokenError: Which law was broken, with which seed.
+
+    Example:
+        >>> class Total(Operator):
+        ...     def setup(self, state):
+        ...         self.total = state.number("total")
+        ...     def process(self, batch, out):
+        ...         self.total.add(batch["amount"])
+        ...     def on_epoch_end(self, out):
+        ...         out.emit({"total": [self.total.value]})
+        >>> rows = [pa.RecordBatch.from_pydict({"amount": [1.0, 2.0]}) for _ in range(6)]
+        >>> check_operator(Total(), rows)
+    """
+    given = list(batches)
+    if key is not None:
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only if asked for
+
+        operator = copy.deepcopy(operator)
+        operator.bind(from_arrow_schema(given[0].schema), list(key))
+    for number in range(seed, seed + schedules):
+        _Schedule(operator, given, number).run()
+
+
+class _Recorder(Output):
+    """Keeps what is emitted, of whatever schema."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.schema([]))
+
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    def seen(self) -> list[dict[str, Any]]:
+        """All rows emitted since the last call."""
+        return [row for batch in self.drain() for row in batch.to_pylist()]
+
+
+class _Schedule:
+    """One random schedule of failures."""
+
+    def __init__(self, operator: Operator, batches: list[pa.RecordBatch], seed: int) -> None:
+        self._operator, self._seed = operator, seed
+        self._draw = random.Random(seed)  # noqa: S311 - a schedule that can be repeated
+        self._epochs = self._dealt(batches)
+        self._frames: list[Frame] = []
+        self._pending: Frame | None = None
+
+    def _dealt(self, batches: list[pa.RecordBatch]) -> list[Epoch]:
+        epochs: list[Epoch] = [[]]
+        for batch in batches:
+            if epochs[-1] and self._draw.random() < 0.6:
+                epochs.append([])
+            epochs[-1].append(batch)
+        return epochs
+
+    def _expect(self, kept: bool, law: str, detail: str) -> None:
+        if not kept:
+            raise broken(f"Operator {self._operator.name!r}", law, self._seed, detail)
+
+    def run(self) -> None:
+        """The clean run twice, then the one with failures."""
+        clean, again = self._clean(), self._clean()
+        for epoch, (one, other) in enumerate(zip(clean, again, strict=True)):
+            self._same(one, other, laws.REPLAY, f"Two runs differ in epoch {epoch}")
+        directory = Path(tempfile.mkdtemp(prefix="tether-check-"))
+        try:
+            self._failing(directory / "arena", clean)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _same(self, one: Seen, other: Seen, law: str, where: str) -> None:
+        self._expect(one[1] == other[1], law, f"{where}: the state is another one.")
+        self._expect(one[0] == other[0], law, f"{where}: the output is another one.")
+
+    def _clean(self) -> list[Seen]:
+        state, operator = SlotState.heap(), copy.deepcopy(self._operator)
+        operator.setup(state)
+        seen = []
+        for epoch in range(len(self._epochs)):
+            state.begin(epoch)
+            seen.append(self._apply(operator, state, epoch))
+            state.commit(epoch)
+        return seen
+
+    def _apply(self, operator: Operator, state: SlotState, epoch: int) -> Seen:
+        out = _Recorder()
+        for batch in self._epochs[epoch]:
+            operator.process(batch, out)
+        operator.on_epoch_end(out)
+        return out.seen(), contents(state)
+
+    # With failures
+
+    def _failing(self, directory: Path, clean: list[Seen]) -> None:
+        arena = Arena.create(directory, _ME)
+        state, operator = self._attach(arena)
+        for epoch, expected in enumerate(clean):
+            before = contents(state)
+            if self._draw.random() < 0.4:
+                self._cut_off(state, operator, epoch)
+                self._expect(contents(state) == before, laws.ROLLBACK, f"In epoch {epoch}.")
+            state.begin(epoch)
+            seen = self._apply(operator, state, epoch)
+            self._same(seen, expected, laws.OUTLIVES, f"After failures, in epoch {epoch}")
+            self._back_up(state, epoch)
+            state.commit(epoch)
+            self._check_backups(state, epoch)
+            if self._draw.random() < 0.5:  # another process goes on
+                arena.release()
+                found = Arena.attach(directory, _ME)
+                assert isinstance(found, Arena)
+                arena = found
+                state, operator = self._attach(arena)
+                held = contents(state) == expected[1]
+                self._expect(held, laws.OUTLIVES, f"A new process sees another state, {epoch=}.")
+        arena.release()
+        self._lose(len(clean))
+
+    def _attach(self, arena: Arena) -> tuple[SlotState, Operator]:
+        state, operator = SlotState.open(arena), copy.deepcopy(self._operator)
+        operator.setup(state)
+        return state, operator
+
+    def _cut_off(self, state: SlotState, operator: Operator, epoch: int) -> None:
+        state.begin(epoch)
+        out = _Recorder()
+        batches = self._epochs[epoch]
+        for batch in batches[: self._draw.randint(0, len(batches))]:
+            operator.process(batch, out)
+        if self._draw.random() < 0.5:
+            state.export(0.0) if state.pending is None else state.pending.settle()
+        if self._draw.random() < 0.3:
+            state.commit(epoch)
+        state.rollback()
+
+    def _back_up(self, state: SlotState, epoch: int) -> None:
+        """One of: settle what is pending or give it up, begin an export, make one, do nothing."""
+        pending, chance = state.pending, self._draw.random()
+        if pending is not None:
+            if chance < 0.5:
+                assert self._pending is not None
+                pending.settle()
+                self._frames.append(self._pending)
+            elif chance < 0.7:
+                pending.abandon()
+            return
+        target = self._draw.choice([0.0, 0.3, 0.8]) * state.divergence(exact=True)
+        if chance < 0.3:
+            begun = state.begin_export(target)
+            if begun is not None:
+                self._pending = {name: export.batches for name, export in begun.exports.items()}
+        elif chance < 0.8:
+            exports = state.export(target)
+            left = state.divergence(exact=True)
+            detail = f"The target was {target}, and {left} is left, in epoch {epoch}."
+            self._expect(left <= target, laws.WITHIN, detail)
+            if exports:
+                self._frames.append({name: export.batches for name, export in exports.items()})
+
+    def _declare(self, state: SlotState) -> Operator:
+        operator = copy.deepcopy(self._operator)
+        operator.setup(state)
+        return operator
+
+    def _check_backups(self, state: SlotState, epoch: int) -> None:
+        backup = recovered(self._declare, self._frames)
+        for name in state.specs():
+            enough = never_too_small(state[name], backup[name])
+            detail = f"State {name!r} is further from its backup than it says, in epoch {epoch}."
+            self._expect(enough, laws.NEVER_TOO_SMALL, detail)
+
+    def _lose(self, epoch: int) -> None:
+        """Recover once and twice, and let the operator compensate."""
+        once = recovered(self._declare, self._frames)
+        once.begin(1)
+        whole = {name: export.batches for name, export in once.export_full().items()}
+        once.rollback()
+        twice = recovered(self._declare, [*self._frames, whole, whole])
+        self._expect(contents(once) == contents(twice), laws.IDEMPOTENT, "The states differ.")
+        state = SlotState.heap()
+        operator = self._declare(state)
+        state.begin(epoch)
+        operator.on_recover(
+            Loss(slot=0, epoch=epoch, backup_epoch=-1, failures=1, bound=1.0, theta=0.5)
+        )
+        state.rollback()
