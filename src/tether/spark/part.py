@@ -176,12 +176,7 @@ class Part:
         return self.first_epoch - 1 if snapshot is None else snapshot.epoch
 
     def go_back(self, epoch: int, why: str) -> None:
-        """Forget all that came after ``epoch``, whose snapshot the slots restore when they run next.
-
-        Args:
-            epoch: Epoch of the newest complete snapshot, or the one before the first.
-            why: What made it necessary.
-        """
+        """Forget all that came after ``epoch``, whose snapshot the slots restore when they run."""
         assert self._store is not None
         if self._keeper is not None:
             self._keeper.lost(why, self.committed_epoch + 1)
