@@ -49,6 +49,16 @@ TestReplay = ReplayingSlotMachine.TestCase
 TestReplay.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
 
 
+class EarlySlotMachine(SlotMachine):
+    """Backups that are written in the background, in any order of epochs, retries and losses."""
+
+    policy = tether.Approximate(40, early=0.3, backup_target=0.1)
+
+
+TestEarly = EarlySlotMachine.TestCase
+TestEarly.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+
+
 @pytest.fixture
 def logging(tmp_path):
     harness = LoggingHarness(UpstreamBackup(1.0, of_items=10), tmp_path)
@@ -241,4 +251,47 @@ def test_mini_batch_is_exact_also_after_epochs_that_changed_nothing(tmp_path):
     status = slot.run(4, [[1]])
     assert status.recovery.exact
     assert status.failures == 0
+    slot.close()
+
+
+def restored(harness, epoch):
+    """Counts that the committed frames give to who runs ``epoch``."""
+    from tether.backup.recovery import recover_chain
+
+    history = harness.store.read_commits().history
+    counts = {}
+    for frame in recover_chain(harness.store, history, "count", 0, epoch).frames:
+        for batch in frame.parts["seen"]:
+            counts.update(zip(batch["k"].to_pylist(), batch["n"].to_pylist(), strict=True))
+    return counts
+
+
+def test_an_early_backup_counts_only_when_an_epoch_has_reported_it(tmp_path):
+    slot = SnapshotHarness.__new__(SnapshotHarness)
+    Harness.__init__(slot, tether.Approximate(40, early=0.5, backup_target=0.0), tmp_path)
+    slot.barrier = None
+    theta = 20
+    begun = slot.run(0, [[1] * 12])
+    slot.commit(begun)
+    assert begun.frame is None
+    assert begun.divergence == 12
+    resident = Resident(slot.program(1), 0, Owner.of(0))
+    resident.attach()
+    early, notes = resident.memory().early, resident.notes
+    resident.release()
+    while look(notes, early.work) is None:
+        pass
+    assert restored(slot, 1) == {}
+    reported = slot.run(1, [[1] * 3])
+    slot.commit(reported)
+    assert reported.frame.cause == "theta"
+    assert restored(slot, 2) == {1: 12}
+    assert reported.divergence == 3
+    # Far above θ at once: the epoch writes its own and does not wait for anybody.
+    at_once = slot.run(2, [[2] * 50])
+    slot.commit(at_once)
+    assert at_once.frame is not None
+    assert at_once.divergence <= theta
+    counts, durable = slot.counts(), restored(slot, 3)
+    assert sum(abs(counts[key] - durable.get(key, 0)) for key in counts) == at_once.divergence
     slot.close()

@@ -21,11 +21,12 @@ from tether.spark.feedback import pack_items
 from tether.state.identity import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from tether.backup.frames import FrameHeader
     from tether.spark.program import Program
+    from tether.spark.residents import Resident
 
 _BESIDE = ".part"
 _NOTE = msgspec.json.Decoder(PartDone)
@@ -35,7 +36,7 @@ def write_later(
     program: Program,
     header: FrameHeader,
     parts: Mapping[str, Sequence[pa.RecordBatch]],
-    notes: Path,
+    resident: Resident,
     number: int,
 ) -> PartAtWork:
     """Begin to write a frame; what it holds is copied before this returns.
@@ -44,10 +45,13 @@ def write_later(
         program: Says where the store is.
         header: Of the frame.
         parts: Its content; the batches may lie in the arena, which changes.
-        notes: Path beside the arena that notes begin with.
-        number: The snapshot's.
+        resident: The state that it is of; notes are left beside it.
+        number: The snapshot's, or the export's.
     """
-    forget_notes(notes)
+    # What was being written when this epoch began is asked for again if the epoch is rolled back.
+    before, notes = resident.memory(), resident.notes
+    at_work = [before.part, before.early.work if before.early else None]
+    forget_notes(notes, {work.attempt for work in at_work if work is not None})
     # Arrow's own form is the copy; every part keeps its metadata.
     copies = {name: pack_items(batches) for name, batches in parts.items()}
     note = _note(notes, header.attempt)
@@ -86,10 +90,17 @@ def notes_of(arena: Path) -> Path:
     return arena.with_name(f"{arena.name}{_BESIDE}")
 
 
-def forget_notes(notes: Path) -> None:
-    """Remove the notes of earlier parts, and those of arenas that are gone."""
+def forget_notes(notes: Path, keep: Collection[str] = ()) -> None:
+    """Remove the notes of earlier parts, and those of arenas that are gone.
+
+    Args:
+        notes: What the names of the notes begin with.
+        keep: Attempts whose notes stay.
+    """
     for note in notes.parent.glob(f"*{_BESIDE}.*"):
         arena = note.name.partition(_BESIDE)[0]
+        if note.name.removeprefix(f"{notes.name}.") in keep:
+            continue
         if note.name.startswith(f"{notes.name}.") or not (note.parent / arena).exists():
             note.unlink(missing_ok=True)
 

@@ -62,13 +62,24 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartAtWork(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a snapshot that a process was still writing when its epoch ended."""
+    """A part of a snapshot, or a backup, that a process was still writing when its epoch ended."""
 
     number: int
+    """The snapshot's, or the export's."""
     attempt: str
     """Names the note that the writer leaves when it is done."""
     writer: tuple[int, str]
     """The process that writes: its number and start time."""
+
+
+class EarlyBackup(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup that is being written while epochs go on."""
+
+    work: PartAtWork
+    kind: Literal["full", "partial"]
+    cause: str
+    entries: int
+    carried: float
 
 
 class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +100,8 @@ class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Rows taken in since the state was last lost: the place of windows that go by items."""
     part: PartAtWork | None = None
     """The part of a snapshot that is being written."""
+    early: EarlyBackup | None = None
+    """The backup that is being written before it must be."""
 
 
 class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from tether.core.errors import BackupUnreadableError
 from tether.core.policy import Recovered, SlotPolicyState
 from tether.spark.control import RecoveryReport, SlotMemory
 from tether.spark.lost import LostStateError
-from tether.spark.policy_codec import decode_policy_state, encode_policy_state
+from tether.spark.policy_codec import encode_policy_state, policy_state_of
 from tether.spark.replay import replay
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def recover_exactly(
     state = resident.create()
     for frame in backup.frames:
         state.restore(frame.parts)
-    policy_state = (
-        decode_policy_state(backup.policy_state) if backup.policy_state else policy.initial()
-    )
+    policy_state = policy_state_of(policy, backup.policy_state)
     memory = _memory(attempt, backup, policy_state)
     # The lineage is new, and the driver learns it only at the end: whoever finds this arena after a
     # crash in the middle of the replay does not use it.

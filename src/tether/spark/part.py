@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tether.spark.feedback_box import FeedbackBox
     from tether.spark.prepared import PreparedOperator, PreparedQuery
     from tether.spark.sinks import Sink
+    from tether.spark.snapshot_keeper import Held
     from tether.spark.statuses import SlotId
     from tether.spark.story import Story
 
@@ -175,12 +176,7 @@ class Part:
         return self.first_epoch - 1 if snapshot is None else snapshot.epoch
 
     def go_back(self, epoch: int, why: str) -> None:
-        """Forget all that came after ``epoch``, whose snapshot the slots restore when they run next.
-
-        Args:
-            epoch: Epoch of the newest complete snapshot, or the one before the first.
-            why: What made it necessary.
-        """
+        """Forget all that came after ``epoch``, whose snapshot the slots restore when they run."""
         assert self._store is not None
         if self._keeper is not None:
             self._keeper.lost(why, self.committed_epoch + 1)
@@ -326,8 +322,13 @@ class Part:
         self._story.add_epoch(statuses.values())
         self.committed_epoch = epoch
         if self._keeper is not None:
-            held = content(self._feedback, self._clocks, self.operators.values())
-            self._keeper.note(epoch, statuses, held)
+            self._keeper.note(epoch, statuses, self._held())
+
+    def _held(self) -> Held:
+        """What a snapshot of the epoch that was just committed holds beside the states."""
+        if self._snapshot is None:
+            return {}
+        return content(self._feedback, self._clocks, self.operators.values())
 
     def _advance_clocks(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
         for node in self.operators:
@@ -381,8 +382,7 @@ class Part:
         if self._keeper is None:
             self._commit(epoch, statuses, amends=True)
         else:
-            held = content(self._feedback, self._clocks, self.operators.values())
-            self._keeper.note(epoch, statuses, held)
+            self._keeper.note(epoch, statuses, self._held())
             self._complete_snapshot(epoch + 1)
 
     def clean(self) -> None:

@@ -26,8 +26,6 @@ from tether.core.policy import (
     BarrierAligned,
     EpochApplied,
     Flushed,
-    LogRows,
-    RowsReady,
     SlotPolicyState,
     TakePart,
     WindowEnd,
@@ -36,6 +34,7 @@ from tether.output import Output
 from tether.spark.background import look
 from tether.spark.blame import blamed
 from tether.spark.control import GENESIS, RecoveryReport, SlotMemory, SlotStatus
+from tether.spark.early import abandon_early, begin_early, end_early
 from tether.spark.ending import ended_windows
 from tether.spark.event_time import Span, joined, span_of
 from tether.spark.exact_recovery import rewound_to_start
@@ -44,11 +43,11 @@ from tether.spark.executor import executor_name
 from tether.spark.feedback import pack_items, unpack_items
 from tether.spark.misplaced import misplaced
 from tether.spark.phases import Phases
-from tether.spark.policy_codec import decode_policy_state, encode_policy_state
+from tether.spark.policy_codec import encode_policy_state, policy_state_of
 from tether.spark.recovery import recover
 from tether.spark.replay import with_items
 from tether.spark.residents import Resident, attached
-from tether.spark.writing import SlotWriter
+from tether.spark.writing import SlotWriter, needs_compaction
 from tether.state.table import Table
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class SlotEpoch:
                 memory = self._take_parts(resident, memory, instructions, wait=True)
             for instruction in instructions:
                 if isinstance(instruction, BackUpState):
-                    frame, memory = self._writer.back_up(resident, memory, instruction)
+                    frame, memory = self._back_up(resident, memory, instruction)
             memory = msgspec.structs.replace(memory, lineage=self._attempt)
             self._report(resident, memory, frame, policy_state)
             state.rollback()
@@ -230,8 +229,6 @@ class SlotEpoch:
         expected = self._control.expects(self._slot)
         return expected is None or resident.memory().lineage == expected
 
-    # ---- windows -------------------------------------------------------------------------------
-
     def _note_times(self, batch: pa.RecordBatch) -> None:
         if self._program.event_time is not None:
             where = batch.schema.get_field_index(self._program.event_time)
@@ -247,18 +244,11 @@ class SlotEpoch:
         self, memory: SlotMemory, batches: Iterable[pa.RecordBatch]
     ) -> tuple[SlotMemory, Iterable[pa.RecordBatch]]:
         """Make the epoch's rows, and all else that it works on, durable before it begins."""
-        window = self._program.window
-        rows, items = list(batches), list(unpack_items(self._control.feedback))
+        window, rows = self._program.window, list(batches)
         self._phases.end("wait")
         ended = self._windows(memory, 0) if window is not None and window.by == "seconds" else []
-        count = sum(batch.num_rows for batch in (*rows, *items)) + len(ended)
-        _, instructions = self._policy.step(
-            self._policy_state(memory),
-            RowsReady(epoch=self._control.epoch, items=count),
-            self._placement,
-        )
-        if any(isinstance(instruction, LogRows) for instruction in instructions):
-            self._logged, memory = self._writer.log_rows(memory, rows, items, ended)
+        known = self._policy_state(memory)
+        self._logged, memory = self._writer.log_rows(memory, known, rows, ended)
         self._phases.end("log")
         return memory, rows
 
@@ -268,6 +258,7 @@ class SlotEpoch:
         state, epoch = resident.state, self._control.epoch
         policy_state = self._policy_state(memory)
         theta = self._policy.threshold(policy_state, self._placement)
+        frame, memory = end_early(resident, memory)
         divergence = state.divergence()
         if divergence > theta:
             divergence = state.divergence(exact=True)
@@ -298,16 +289,32 @@ class SlotEpoch:
             policy_state, more = self._aligned(policy_state)
             memory = self._take_parts(resident, memory, more, wait=False)
         memory = msgspec.structs.replace(memory, policy_state=encode_policy_state(policy_state))
-        frame = None
         for instruction in instructions:
             if isinstance(instruction, BackUpState):
-                frame, memory = self._writer.back_up(resident, memory, instruction)
+                frame, memory = self._back_up(resident, memory, instruction, frame)
         self._phases.end("backup")
         resident.remember(memory)
         state.commit(epoch)
         self._program.reach("after-commit", self._slot)
         self._phases.end("commit")
         self._report(resident, memory, frame, policy_state, rows_in=rows_in, rows_out=rows_out)
+
+    def _back_up(
+        self,
+        resident: Resident,
+        memory: SlotMemory,
+        instruction: BackUpState,
+        settled: WrittenFrame | None = None,
+    ) -> tuple[WrittenFrame | None, SlotMemory]:
+        """Back up now, or begin to, as the policy asks; ``settled`` counts already."""
+        if not instruction.wait and not needs_compaction(memory):
+            return settled, begin_early(self._writer, resident, memory, instruction)
+        memory = abandon_early(resident, memory)
+        # An epoch names one frame of a slot: in place of one that was settled, only a whole image.
+        frame, memory = self._writer.back_up(
+            resident, memory, instruction, whole=settled is not None
+        )
+        return frame or settled, memory
 
     def _aligned(
         self, policy_state: SlotPolicyState
@@ -386,14 +393,11 @@ class SlotEpoch:
     def _newest_known(self) -> float | None:
         known = self._control.clock.newest
         span = joined(self._event_times, None if known is None else (known, known))
-        return None if span is None else span[1]
+        return span[1] if span else None
 
     def _policy_state(self, memory: SlotMemory) -> SlotPolicyState:
-        if not memory.policy_state:
-            return self._policy.initial()
-        return decode_policy_state(memory.policy_state)
+        return policy_state_of(self._policy, memory.policy_state)
 
     def _blamed(self, error: Exception) -> Exception:
-        control = self._control
-        where = f"Operator {control.operator!r}, slot {self._slot}, epoch {control.epoch}"
-        return blamed(where, error)
+        operator, epoch = self._control.operator, self._control.epoch
+        return blamed(f"Operator {operator!r}, slot {self._slot}, epoch {epoch}", error)

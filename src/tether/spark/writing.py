@@ -9,14 +9,16 @@ import msgspec
 import pyarrow as pa
 
 from tether.backup.frames import FrameHeader
+from tether.core.policy import LogRows, RowsReady
 from tether.spark.background import write_later
 from tether.spark.control import PartDone, PartTaken, WrittenFrame
+from tether.spark.feedback import unpack_items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tether.backup.frames import FrameKind, FrameRef
-    from tether.core.policy import BackUpState, TakePart
+    from tether.core.policy import BackUpState, SlotPolicyState, TakePart
     from tether.operator import EndedWindow
     from tether.spark.control import SlotMemory
     from tether.spark.program import Program
@@ -44,9 +46,9 @@ class SlotWriter:
     """
 
     def __init__(self, program: Program, slot: int, attempt: str) -> None:
-        self._program, self._slot, self._attempt = program, slot, attempt
+        self.program, self._slot, self._attempt = program, slot, attempt
 
-    def _header(
+    def header(
         self,
         memory: SlotMemory,
         kind: FrameKind,
@@ -56,7 +58,8 @@ class SlotWriter:
         before: float = 0.0,
         after: float = 0.0,
     ) -> FrameHeader:
-        control = self._program.control
+        """The header of the slot's next frame."""
+        control = self.program.control
         return FrameHeader(
             query=control.query,
             operator=control.operator,
@@ -78,42 +81,68 @@ class SlotWriter:
     def log_rows(
         self,
         memory: SlotMemory,
+        policy_state: SlotPolicyState,
         rows: Sequence[pa.RecordBatch],
-        feedback: Sequence[pa.RecordBatch],
         ended: Sequence[EndedWindow],
-    ) -> tuple[FrameRef, SlotMemory]:
-        """Make durable what the slot is about to be given."""
+    ) -> tuple[FrameRef | None, SlotMemory]:
+        """Make durable what the slot is about to be given, if the policy asks for it.
+
+        Args:
+            memory: What the slot remembers.
+            policy_state: What the policy remembers.
+            rows: The epoch's rows.
+            ended: Windows that event time has ended, which no later epoch can find out again.
+        """
+        control, policy = self.program.control, self.program.policy
+        feedback = list(unpack_items(control.feedback))
+        items = sum(batch.num_rows for batch in (*rows, *feedback))
+        ready = RowsReady(epoch=control.epoch, items=items + len(ended))
+        _, asked = policy.step(policy_state, ready, self.program.placement)
+        if not any(isinstance(step, LogRows) for step in asked):
+            return None, memory
         parts: dict[str, Sequence[pa.RecordBatch]] = {ROWS: rows, FEEDBACK: feedback}
         if ended:
             starts, ends = [w.start for w in ended], [w.end for w in ended]
             parts[ENDED] = [pa.RecordBatch.from_pydict({"start": starts, "end": ends})]
         parts = {name: batches for name, batches in parts.items() if batches}
-        items = sum(batch.num_rows for batch in (*rows, *feedback))
-        header = self._header(memory, "items", "items", items)
-        ref = self._program.open_store().append(header, parts)
-        self._program.reach("after-log", self._slot)
+        header = self.header(memory, "items", "items", items)
+        ref = self.program.open_store().append(header, parts)
+        self.program.reach("after-log", self._slot)
         return ref, msgspec.structs.replace(memory, sequence=header.sequence)
 
     def back_up(
-        self, resident: Resident, memory: SlotMemory, instruction: BackUpState
+        self,
+        resident: Resident,
+        memory: SlotMemory,
+        instruction: BackUpState,
+        *,
+        whole: bool = False,
     ) -> tuple[WrittenFrame | None, SlotMemory]:
-        """Write a frame that brings the divergence to the target; nothing if it is there already."""
+        """Write a frame that brings the divergence to the target; nothing if it is there already.
+
+        Args:
+            resident: The state.
+            memory: What the slot remembers.
+            instruction: The policy's.
+            whole: Whether to write all of the state, whatever is needed.
+        """
         began = time.perf_counter()
         state = resident.state
         before = state.divergence(exact=True)
         cause: str = instruction.cause
-        if _needs_compaction(memory):
-            exports, cause = state.export_full(), "compaction"
+        if whole or needs_compaction(memory):
+            exports = state.export_full()
+            cause = cause if whole else "compaction"
         else:
             exports = state.export(instruction.target)
         if not exports:
             return None, memory
         after = state.divergence(exact=True)
-        kind, entries = _kind(resident, exports), _entries(exports)
-        header = self._header(memory, kind, cause, entries, before=before, after=after)
+        kind, entries = kind_of(resident, exports), _entries(exports)
+        header = self.header(memory, kind, cause, entries, before=before, after=after)
         parts = {name: export.batches for name, export in exports.items()}
-        ref = self._program.open_store().append(header, parts)
-        self._program.reach("during-backup", self._slot)
+        ref = self.program.open_store().append(header, parts)
+        self.program.reach("during-backup", self._slot)
         frame = WrittenFrame(
             ref=ref,
             kind=kind,
@@ -124,7 +153,7 @@ class SlotWriter:
             divergence_after=after,
             seconds=time.perf_counter() - began,
         )
-        return frame, _grown(memory, kind, ref.length)
+        return frame, grown(memory, kind, ref.length)
 
     def take_part(
         self, resident: Resident, memory: SlotMemory, instruction: TakePart
@@ -137,32 +166,34 @@ class SlotWriter:
         """
         began = time.perf_counter()
         state, number = resident.state, instruction.number
-        whole = instruction.onto is None or _needs_compaction(memory)
+        whole = instruction.onto is None or needs_compaction(memory)
         before = state.divergence(exact=True)
         exports = state.export_full() if whole else state.export(0.0)
-        kind, entries = _kind(resident, exports), _entries(exports)
+        kind, entries = kind_of(resident, exports), _entries(exports)
         taken = PartTaken(number=number, kind=kind, entries=entries)
         memory = msgspec.structs.replace(memory, part=None)
         # Also where nothing has changed: the frame stands for the slot's small facts, too.
-        header = self._header(memory, kind, "snapshot", entries, before=before)
+        header = self.header(memory, kind, "snapshot", entries, before=before)
         parts = {name: export.batches for name, export in exports.items()}
         if instruction.wait:
-            ref = self._program.open_store().append(header, parts)
-            self._program.reach("during-backup", self._slot)
+            ref = self.program.open_store().append(header, parts)
+            self.program.reach("during-backup", self._slot)
             done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)
-            return taken, done, _grown(memory, kind, ref.length)
+            return taken, done, grown(memory, kind, ref.length)
         written = sum(batch.nbytes for batches in parts.values() for batch in batches)
-        work = write_later(self._program, header, parts, resident.notes, number)
-        self._program.reach("during-backup", self._slot)
-        memory = msgspec.structs.replace(_grown(memory, kind, written), part=work)
+        work = write_later(self.program, header, parts, resident, number)
+        self.program.reach("during-backup", self._slot)
+        memory = msgspec.structs.replace(grown(memory, kind, written), part=work)
         return taken, None, memory
 
 
-def _needs_compaction(memory: SlotMemory) -> bool:
+def needs_compaction(memory: SlotMemory) -> bool:
+    """Whether the partial frames since the last full one outweigh it."""
     return memory.log_bytes > max(COMPACT_FLOOR_BYTES, COMPACT_RATIO * memory.full_bytes)
 
 
-def _kind(resident: Resident, exports: Mapping[str, Export]) -> Literal["full", "partial"]:
+def kind_of(resident: Resident, exports: Mapping[str, Export]) -> Literal["full", "partial"]:
+    """Whether exports hold the whole state."""
     whole = exports.keys() == resident.state.specs().keys()
     return "full" if whole and all(export.full for export in exports.values()) else "partial"
 
@@ -171,7 +202,8 @@ def _entries(exports: Mapping[str, Export]) -> int:
     return sum(export.entries for export in exports.values())
 
 
-def _grown(memory: SlotMemory, kind: str, length: int) -> SlotMemory:
+def grown(memory: SlotMemory, kind: str, length: int) -> SlotMemory:
+    """The memory after a frame of so many bytes."""
     full = kind == "full"
     return msgspec.structs.replace(
         memory,
