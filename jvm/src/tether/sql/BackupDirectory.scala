@@ -66,6 +66,7 @@ final class BackupDirectory(val path: Path, conf: Configuration) {
   /** Directories beside this one: the other stores of the same partition. */
   def siblings(): Seq[Path] =
     local.getOrElse(fs).listStatus(path.getParent).toSeq.filter(_.isDirectory).map(_.getPath)
+      .filterNot(_.getName.startsWith("_"))
 
   def open(name: String): InputStream = local.getOrElse(fs).open(new Path(path, name))
 
