@@ -21,7 +21,9 @@ class Remembering(StatefulProcessor):
         self.recent = handle.getListState("recent", "v long")
         self.digits = handle.getMapState("digits", "digit long", "n long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[Any]:
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[Any]:
         (total,) = self.total.get() if self.total.exists() else (0,)
         for frame in rows:
             for v in frame.v:
@@ -33,18 +35,29 @@ class Remembering(StatefulProcessor):
         kept = [row[0] for row in self.recent.get()][-4:]
         self.recent.put([(v,) for v in kept])
         self.total.update((total,))
-        if timers.getCurrentWatermarkInMs() > 0:
-            self.handle.registerTimer(timers.getCurrentWatermarkInMs() + 4000)
+        if timerValues.getCurrentWatermarkInMs() > 0:
+            self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 4000)
         shown = [("total", total), ("recent", sum(kept))]
         shown += [(f"digit {k[0]}", v[0]) for k, v in self.digits.iterator()]
-        yield pd.DataFrame({"k": [key[0]] * len(shown), "what": [a for a, _ in shown],
-                            "amount": [b for _, b in shown]})
+        yield pd.DataFrame(
+            {
+                "k": [key[0]] * len(shown),
+                "what": [a for a, _ in shown],
+                "amount": [b for _, b in shown],
+            }
+        )
 
-    def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Iterator[Any]:
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
         if self.digits.exists():
             self.digits.clear()
         yield pd.DataFrame(
-            {"k": [key[0]], "what": ["expired"], "amount": [expired.getExpiryTimeInMs() % 1000_000]}
+            {
+                "k": [key[0]],
+                "what": ["expired"],
+                "amount": [expiredTimerInfo.getExpiryTimeInMs() % 1000_000],
+            }
         )
 
     def close(self) -> None:
@@ -57,7 +70,7 @@ class Counting(StatefulProcessor):
     def init(self, handle: Any) -> None:
         self.total = handle.getValueState("total", "total long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timers: Any) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (total,) = self.total.get() if self.total.exists() else (0,)
         total += sum(row.v for row in rows)
         if total % 5:

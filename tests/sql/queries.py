@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
-
 from tests.sql.processors import Counting, Remembering
+
 from tether.sql import bounded
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def windows(events: DataFrame, _: DataFrame) -> DataFrame:
 
 def sessions(events: DataFrame, _: DataFrame) -> DataFrame:
     session = F.session_window("t", "8 seconds")
-    return events.withWatermark("t", "15 seconds").groupBy(session, "k").agg(F.count("*").alias("n"))
+    return (
+        events.withWatermark("t", "15 seconds").groupBy(session, "k").agg(F.count("*").alias("n"))
+    )
 
 
 def distinct(events: DataFrame, _: DataFrame) -> DataFrame:

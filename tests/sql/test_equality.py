@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.sql.queries import KINDS, Batches, Run, write_batches
 
 if TYPE_CHECKING:
@@ -38,4 +37,9 @@ def test_every_kind_of_query_gives_what_spark_gives(
     ours = Run(spark, kind, tmp_path / "tether").go(40)
     assert ours.output == theirs.output
     assert sum(map(len, ours.output.values())) > 0
-    assert all(d <= t for d, t in zip(ours.metric("tetherDivergence"), ours.metric("tetherThreshold"), strict=True))
+    assert all(
+        d <= t
+        for d, t in zip(
+            ours.metric("tetherDivergence"), ours.metric("tetherThreshold"), strict=True
+        )
+    )
