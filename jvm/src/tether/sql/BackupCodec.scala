@@ -3,7 +3,7 @@ package tether.sql
 import java.io.{BufferedInputStream, BufferedOutputStream, DataInputStream, DataOutputStream}
 import java.io.{EOFException, FilterInputStream, InputStream, IOException, OutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.util.zip.{CRC32C, CheckedInputStream, CheckedOutputStream}
+import java.util.zip.{CRC32, CheckedInputStream, CheckedOutputStream}
 
 import scala.collection.mutable
 
@@ -16,7 +16,7 @@ final case class Header(
 /**
  * A backup file: a plain header, compressed rows, a checksum over everything.
  *
- * {{{ magic | header | compressed: (family, key, values)* end | CRC-32C | magic }}}
+ * {{{ magic | header | compressed: (family, key, values)* end | CRC-32 | magic }}}
  *
  * A file without its last 12 bytes was never finished; one whose checksum differs has rotted. Neither
  * is ever taken for good.
@@ -32,7 +32,7 @@ object BackupCodec {
   /** Writes the rows of `entries`; gives the number of bytes written. */
   def write(out: OutputStream, header: Header, entries: Iterator[(Family, AnyRef, Boolean)]): Long = {
     val counted = new CountingStream(new BufferedOutputStream(out, 1 << 16))
-    val checksum = new CRC32C
+    val checksum = new CRC32
     val checked = new CheckedOutputStream(counted, checksum)
     val plain = new DataOutputStream(checked)
     plain.writeInt(Magic)
@@ -96,7 +96,7 @@ object BackupCodec {
   /** Reads a whole file of `length` bytes; gives nothing of it unless all of it is good. */
   def read(in: InputStream, length: Long): (Header, mutable.ArrayBuffer[Record]) = {
     if (length <= TailBytes) throw new IOException(s"the file has $length bytes: it was never finished")
-    val checksum = new CRC32C
+    val checksum = new CRC32
     val whole = new BufferedInputStream(in, 1 << 16)
     val body = new BoundedStream(whole, length - TailBytes)
     val checked = new CheckedInputStream(body, checksum)

@@ -2,7 +2,7 @@ package tether.sql
 
 import java.io.IOException
 import java.nio.charset.StandardCharsets.UTF_8
-import java.util.zip.CRC32C
+import java.util.zip.CRC32
 
 import scala.util.control.NonFatal
 
@@ -63,7 +63,7 @@ object Terms {
   }
 
   private def checksum(body: String): String = {
-    val sum = new CRC32C
+    val sum = new CRC32
     sum.update(body.getBytes(UTF_8))
     f"${sum.getValue}%08x"
   }
