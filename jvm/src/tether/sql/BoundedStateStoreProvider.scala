@@ -31,6 +31,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   private var backups: Backups = _
   private[sql] var resident: Resident = _
   private var group: Option[Group] = None
+  private var eventTime: Option[EventTime] = None
 
   // What is in memory: rows of `version`, reached as `checkpointId`, and how they relate to backups.
   private var version = -1L
@@ -62,6 +63,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     Resident.checkColumns(settings, id, useColumnFamilies, valueSchema)
     resident = new Resident(settings)
     resident.register(defaultSpec)
+    eventTime = if (useColumnFamilies) None else EventTime.in(defaultSpec)
     directory = new BackupDirectory(id.storeCheckpointLocation(), hadoopConf)
     backups = new Backups(directory, s"${id.operatorId}/${id.partitionId}/${id.storeName}", storeConfs.compressionCodec)
     if (id.storeName != StateStoreId.DEFAULT_STORE_NAME) {
@@ -99,6 +101,10 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
       awaitTurn()
       if (loadEmpty) startEmpty(wanted) else seek(wanted, id.getOrElse(""))
       open = new BoundedStore(this, wanted, readOnly, forceSnapshot)
+      eventTime.foreach { time =>
+        lazy val watermark = EventTime.watermark(storeId, wanted, hadoop)
+        resident.get(defaultSpec.name).isClosed = key => time.of(key) <= watermark
+      }
       open
     }
 
@@ -164,6 +170,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     val report = (text: String) => logWarning(s"Tether: $storeId: $text")
     val found = new Restorer(directory, hadoop, group.isDefined, report).find(wanted, known.map(_.lineage))
     found.steps.foreach(_.foreach(resident.load))
+    if (found.version < wanted) dropClosed(wanted - 1)
     reset(wanted, id, found.tag)
     ledger = ledger.copy(chainBytes = found.deltaBytes)
     backups.snapshotBytes = found.snapshotBytes
@@ -184,6 +191,13 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     } else {
       logInfo(s"Tether: $storeId was restored to version $wanted, exactly, from '${found.tag}' in $ms ms")
     }
+  }
+
+  /** Takes out what was closed, and given out, in batches that the backup does not know of. */
+  private def dropClosed(batch: Long): Unit = eventTime.foreach { time =>
+    val watermark = EventTime.watermark(storeId, batch, hadoop)
+    val family = resident.get(defaultSpec.name)
+    family.live.filter(entry => time.of(family.keyOf(entry)) <= watermark).foreach(family.swap(_, null))
   }
 
   // ---- committing -------------------------------------------------------------------------------
@@ -235,8 +249,9 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   private def backUpIfDue(next: Long, step: Double, force: Boolean): Unit = {
     val limit = theta
     // Stores of one join back up together; one that stands alone may write while the next batch runs.
-    if (force || group.fold(isDue(limit))(_.isDue(next))) {
-      backUp(next)
+    val aligned = settings.alignedEvery > 0 && next % settings.alignedEvery == 0
+    if (force || aligned || group.fold(isDue(limit))(_.isDue(next))) {
+      backUp(next, evenIfEmpty = aligned || group.isDefined)
       ledger = backups.settle(ledger, wait = true)
       if (ledger.carried.nonEmpty) {
         throw new IllegalStateException(
@@ -245,7 +260,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
             "the batch is run again.")
       }
     } else if (group.isEmpty && ledger.pending.isEmpty && divergence > 0 && divergence + step > limit) {
-      backUp(next)
+      backUp(next, evenIfEmpty = false)
     }
   }
 
@@ -255,11 +270,11 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     checkedDivergence(limit) > limit
   }
 
-  private def backUp(next: Long): Unit = {
+  /** @param evenIfEmpty where several stores must have their backups at the same versions */
+  private def backUp(next: Long, evenIfEmpty: Boolean): Unit = {
     ledger = backups.settle(ledger, wait = true)
     val changed = ledger.carried :+ books
-    // The stores of a join must have their backups at the same versions: an empty one where nothing changed.
-    if (group.isDefined || changed.exists(!_.touched.isEmpty)) {
+    if (evenIfEmpty || changed.exists(!_.touched.isEmpty)) {
       ledger = backups.startDelta(ledger, next, attempt, changed, changed.map(_.value).sum, resident.familyNames)
       rememberDead(changed)
       books = new Books(settings.divergence, books.generation + 1, ledger.pending.get.tag)
@@ -350,7 +365,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
       // What is in memory is at its last committed version: kept, a planned restart loses nothing.
       if (version > 0 && group.isEmpty && books != null && divergence > 0 && terms.nonEmpty) {
         try {
-          backUp(version)
+          backUp(version, evenIfEmpty = false)
           ledger = backups.settle(ledger, wait = true)
         } catch { case NonFatal(error) => logWarning(s"Tether: last backup of $storeId failed", error) }
       }

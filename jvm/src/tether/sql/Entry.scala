@@ -23,6 +23,8 @@ object Entry {
   final val InBase = 1
   /** The key was removed; the entry stands for it until the removal is durable. */
   final val Dead = 2
+  /** It was removed because its time had passed, which changes no answer. */
+  final val Closed = 4
 
   final val HeaderBytes = 16
   private final val Base = Platform.BYTE_ARRAY_OFFSET.toLong

@@ -19,6 +19,8 @@ final class Family(
   private val columns = measure.columns
   private val keyStart = Entry.keyStart(columns)
 
+  /** Whether a row's time has passed; see [[EventTime]]. */
+  var isClosed: UnsafeRow => Boolean = _ => false
   var liveKeys = 0L
   var entryBytes = 0L
 
@@ -66,7 +68,8 @@ final class Family(
 
   def contribution(entry: AnyRef): Double = {
     val head = Entry.head(entry)
-    if (Entry.isDead(head)) measure.contribution(head, null)
+    if ((Entry.flags(head) & Entry.Closed) != 0) 0.0
+    else if (Entry.isDead(head)) measure.contribution(head, null)
     else if (columns == 0) 1.0
     else measure.contribution(head, valueOf(entry))
   }
@@ -133,7 +136,8 @@ final class Family(
     if (before != null && !Entry.isDead(Entry.head(before))) {
       val wanted = flags(before, books)
       if ((wanted & Entry.InBase) != 0) {
-        val dead = Entry.make(columns, hash, books.generation, wanted | Entry.Dead,
+        val closed = if (isClosed(key)) Entry.Closed else 0
+        val dead = Entry.make(columns, hash, books.generation, wanted | Entry.Dead | closed,
           key.getBaseObject, key.getBaseOffset, key.getSizeInBytes, null, 0L, 0)
         rememberColumns(before, dead, books)
         write(before, dead, journal, books)

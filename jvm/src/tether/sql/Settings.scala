@@ -9,10 +9,12 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStor
  *
  * @param maxStateError Θ, for all partitions of the operator together, in units of the divergence
  * @param copies number of stores that share Θ; their errors add up (for `max`: do not)
+ * @param alignedEvery all stores back up at versions that this divides, for a rewind; 0: at none
  * @param snapshotRatio a snapshot is due when the deltas since the last weigh this many times as much
  */
 final case class Settings(
-    maxStateError: Double, divergence: Divergence, columns: Seq[String], copies: Long, snapshotRatio: Double) {
+    maxStateError: Double, divergence: Divergence, columns: Seq[String], copies: Long,
+    alignedEvery: Long, snapshotRatio: Double) {
   def theta(failures: Int): Double = Thresholds.theta(maxStateError, copies, failures)
 }
 
@@ -21,6 +23,7 @@ object Settings {
   final val MaxStateError = Prefix + "maxStateError"
   final val Divergence = Prefix + "divergence"
   final val Columns = Prefix + "columns"
+  final val AlignedEvery = Prefix + "alignedEvery"
   final val SnapshotRatio = Prefix + "snapshotRatio"
 
   /** A stream-stream join of the older state formats keeps four stores in each partition. */
@@ -47,6 +50,7 @@ object Settings {
       divergence,
       setting(Columns).toSeq.flatMap(_.split(",")).map(_.trim).filter(_.nonEmpty),
       if (divergence == tether.sql.Divergence.Max) 1L else partitions * perPartition,
+      number(AlignedEvery, 0.0).toLong,
       number(SnapshotRatio, 2.0))
   }
 }

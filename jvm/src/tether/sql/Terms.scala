@@ -25,7 +25,7 @@ final case class Terms(sequence: Long, theta: Double, maxStateError: Double, div
 
 object Terms {
   private implicit val formats: Formats = DefaultFormats
-  private val Name = raw"(\d+)-[0-9a-f]+\.terms".r
+  private val Name = raw"(\d+)-(\d+)-[0-9a-f]+\.terms".r
 
   // JSON knows no infinity, so amounts are written as text.
   private final case class LossText(wanted: Long, got: Long, atMost: String, extra: String)
@@ -36,21 +36,32 @@ object Terms {
     val text = TermsText(terms.sequence, terms.theta.toString, terms.maxStateError.toString, terms.divergence,
       terms.losses.map(loss => LossText(loss.wanted, loss.got, loss.atMost.toString, loss.extra.toString)))
     val body = compact(render(Extraction.decompose(text)))
-    directory.make(f"${terms.sequence}%08d-${BackupFile.newId()}.terms") { out =>
+    directory.make(f"${terms.sequence}%08d-${terms.failures}-${BackupFile.newId()}.terms") { out =>
       out.write(s"$body\n${checksum(body)}\n".getBytes(UTF_8))
     }
   }
 
-  /** The newest readable record; unreadable ones are told to `report` and passed over. */
+  /**
+   * The newest readable record; unreadable ones are told to `report` and passed over. How many losses such
+   * a one knew of is in its name: those missing are taken to have cost θ each, for what they did is gone.
+   */
   def newest(directory: BackupDirectory, report: String => Unit): Option[Terms] = {
-    val names = directory.list().map(_.getPath.getName).collect { case name @ Name(number) => (number.toLong, name) }
-    names.sortBy(-_._1).iterator.flatMap { case (_, name) =>
+    val names = directory.list().map(_.getPath.getName).collect {
+      case name @ Name(sequence, failures) => (sequence.toLong, failures.toInt, name)
+    }
+    val known = names.map(_._2).maxOption.getOrElse(0)
+    names.sortBy(-_._1).iterator.flatMap { case (_, _, name) =>
       try Some(read(directory, name)) catch {
         case NonFatal(error) =>
           report(s"$name cannot be read: ${error.getMessage}")
           None
       }
-    }.nextOption()
+    }.nextOption().map { terms =>
+      val missing = known - terms.failures
+      terms.copy(
+        sequence = names.map(_._1).max,
+        losses = terms.losses ++ List.fill(missing)(Loss(-1L, -1L, terms.theta, 0.0)))
+    }
   }
 
   private def read(directory: BackupDirectory, name: String): Terms = {
