@@ -94,7 +94,7 @@ final class Family(
     val hash = key.hashCode
     val before = table.find(key, hash)
     if (many) {
-      val bytes = value.getBytes
+      val bytes = Family.copied(value)
       write(before, Many(head(key, hash, before, books), Vector(bytes), Many.valueBytes(bytes)), journal, books)
     } else if (!same(before, value)) {
       val entry = Entry.make(columns, hash, books.generation, flags(before, books),
@@ -119,7 +119,7 @@ final class Family(
       key: UnsafeRow, values: Array[UnsafeRow], append: Boolean, journal: Journal, books: Books): Unit = {
     val hash = key.hashCode
     val before = table.find(key, hash)
-    val added = values.iterator.map(_.getBytes).toVector
+    val added = values.iterator.map(Family.copied).toVector
     val addedBytes = added.iterator.map(Many.valueBytes).sum
     val newHead = head(key, hash, before, books)
     val after = before match {
@@ -219,6 +219,13 @@ final class Family(
 }
 
 object Family {
+  /** The bytes of a row that its owner may use again; `getBytes` may give the owner's own array. */
+  private def copied(row: UnsafeRow): Array[Byte] = {
+    val bytes = new Array[Byte](row.getSizeInBytes)
+    row.writeToMemory(bytes, Platform.BYTE_ARRAY_OFFSET)
+    bytes
+  }
+
   def alive(entries: Iterator[AnyRef]): Iterator[AnyRef] =
     entries.filter(entry => !Entry.isDead(Entry.head(entry)))
 }
