@@ -13,7 +13,8 @@ from pyspark.errors import StreamingQueryException
 from tests.sql.queries import Batches, Run, write_batch, write_batches
 from tests.sql.test_equality import some_batches
 
-from tether.sql import bound, bounded
+from tether.sql import bound, bounded, rewind
+from tether.sql.checkpoint import describe_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +180,19 @@ def test_the_bound_of_a_running_query_is_told(spark: SparkSession, tmp_path: Pat
     assert now.spent == 0
     assert 0 < now.at_risk <= now.threshold == 200
     assert now.worst_now == now.at_risk
+
+
+def test_a_rewind_makes_a_restart_exact_at_the_price_of_reading_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = many_keys(5)
+    run = Run(spark, "sums", tmp_path)
+    run.theta = 4000.0  # type: ignore[attr-defined]
+    write_batches(tmp_path, batches)
+    run.go(4000, replay_every=2)
+    found = rewind(str(tmp_path / "checkpoint"))
+    assert (found.batch, found.batches_again) == (4, 1)
+    assert wrong_keys(run, batches) == 0
+    report = describe_checkpoint(str(tmp_path / "checkpoint"), verify=True)
+    assert report.spent == 0
+    assert [store.damage for store in report.stores] == [(), ()]

@@ -3,9 +3,20 @@
 from typing import Any
 
 from tether.sql.progress import StateBound, bound
+from tether.sql.replay import Rewound, rewind
 from tether.sql.settings import Bound, Bounded, bounded, builder
 
-__all__ = ["Bound", "Bounded", "StateBound", "Storyteller", "bound", "bounded", "builder"]
+__all__ = [
+    "Bound",
+    "Bounded",
+    "Rewound",
+    "StateBound",
+    "Storyteller",
+    "bound",
+    "bounded",
+    "builder",
+    "rewind",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 
 from tether.core.budget import Budget
+from tether.core.checks import count
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.sql.jar import jar_path
 
@@ -113,6 +114,7 @@ def bounded(
     divergence: Divergence = "count",
     columns: Sequence[str] = (),
     operators: Mapping[int, Bound] | None = None,
+    replay_every: int | None = None,
 ) -> Bounded:
     """Give the stateful queries of a session a bounded-error state store.
 
@@ -129,6 +131,8 @@ def bounded(
         columns: Numeric columns of the state's rows to compare.
         operators: A bound of its own for some operators, by number (as in ``stateOperators`` of a
             query's progress).
+        replay_every: All partitions also back up every so many batches, together, so that
+            ``tether.sql.rewind`` finds versions to start again from, exactly.
 
     Example:
         ::
@@ -140,6 +144,7 @@ def bounded(
     settings = store_settings(
         Bound(max_state_error=max_state_error, divergence=divergence, columns=tuple(columns)),
         operators,
+        replay_every,
     )
     add_to_session(spark)
     return Bounded(spark, settings)
@@ -151,6 +156,7 @@ def builder(
     divergence: Divergence = "count",
     columns: Sequence[str] = (),
     operators: Mapping[int, Bound] | None = None,
+    replay_every: int | None = None,
 ) -> Any:
     """The same for a session that is yet to be made: ``builder(SparkSession.builder, …).getOrCreate()``.
 
@@ -159,6 +165,7 @@ def builder(
     settings = store_settings(
         Bound(max_state_error=max_state_error, divergence=divergence, columns=tuple(columns)),
         operators,
+        replay_every,
     )
     known = getattr(session_builder, "_options", {})
     for name, value in (("spark.jars", str(jar_path())), ("spark.sql.extensions", EXTENSIONS)):
@@ -168,7 +175,9 @@ def builder(
     return session_builder
 
 
-def store_settings(bound: Bound, operators: Mapping[int, Bound] | None = None) -> dict[str, str]:
+def store_settings(
+    bound: Bound, operators: Mapping[int, Bound] | None = None, replay_every: int | None = None
+) -> dict[str, str]:
     """The settings of a session for a bound.
 
     Example:
@@ -178,6 +187,9 @@ def store_settings(bound: Bound, operators: Mapping[int, Bound] | None = None) -
     """
     settings = {PROVIDER_CLASS: PROVIDER}
     settings |= {PREFIX + name: value for name, value in bound.settings().items()}
+    if replay_every is not None:
+        every = count("replay_every", replay_every, unit="batches")
+        settings[PREFIX + "alignedEvery"] = str(every)
     for number, own in (operators or {}).items():
         settings |= {f"{PREFIX}operator.{number}.{k}": v for k, v in own.settings().items()}
     return settings
