@@ -113,6 +113,7 @@ def bounded(
     max_state_error: float,
     divergence: Divergence = "count",
     columns: Sequence[str] = (),
+    *,
     operators: Mapping[int, Bound] | None = None,
     replay_every: int | None = None,
 ) -> Bounded:
@@ -155,6 +156,7 @@ def builder(
     max_state_error: float,
     divergence: Divergence = "count",
     columns: Sequence[str] = (),
+    *,
     operators: Mapping[int, Bound] | None = None,
     replay_every: int | None = None,
 ) -> Any:
