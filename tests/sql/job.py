@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.sql.queries import Run
+
 from tether.cli.session import open_session
 
 
