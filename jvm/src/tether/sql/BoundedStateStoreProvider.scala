@@ -168,7 +168,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     val began = System.nanoTime()
     val known = CheckpointId.parse(id)
     val report = (text: String) => logWarning(s"Tether: $storeId: $text")
-    val found = new Restorer(directory, hadoop, group.isDefined, report).find(wanted, known.map(_.lineage))
+    val found = new Restorer(directory, hadoop, group.isDefined, report).find(wanted, known)
     found.steps.foreach(_.foreach(resident.load))
     if (found.version < wanted) dropClosed(wanted - 1)
     reset(wanted, id, found.tag)
@@ -363,9 +363,9 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     synchronized {
       if (open != null && open.isWriting) open.abort()
       // What is in memory is at its last committed version: kept, a planned restart loses nothing.
-      if (version > 0 && group.isEmpty && books != null && divergence > 0 && terms.nonEmpty) {
+      if (version > 0 && books != null && (divergence > 0 || group.isDefined) && terms.nonEmpty) {
         try {
-          backUp(version, evenIfEmpty = false)
+          backUp(version, evenIfEmpty = group.isDefined)
           ledger = backups.settle(ledger, wait = true)
         } catch { case NonFatal(error) => logWarning(s"Tether: last backup of $storeId failed", error) }
       }

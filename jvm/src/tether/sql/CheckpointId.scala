@@ -8,9 +8,6 @@ package tether.sql
  */
 final case class CheckpointId(unique: String, durable: String, pending: String, divergence: Double) {
   def text: String = Seq("tether", unique, durable, pending, divergence.toString).mkString("/")
-
-  /** Best first. An empty tag stands for the empty state and needs no backup. */
-  def lineage: Seq[String] = Seq(pending, durable).filter(_.nonEmpty)
 }
 
 object CheckpointId {

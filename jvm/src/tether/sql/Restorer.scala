@@ -14,37 +14,37 @@ final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: B
 
   /**
    * @param wanted version that Spark asks for
-   * @param lineage tags that the wanted version is known to descend from, best first; None: not known
+   * @param known what the driver noted of that version, in checkpoint format 2: which backup it hangs on
    */
-  def find(wanted: Long, lineage: Option[Seq[String]]): Found = {
+  def find(wanted: Long, known: Option[CheckpointId]): Found = {
     val files = directory.backups()
-    val usable = files.filter(_.version <= wanted)
-    val newestFirst = usable.map(_.tag).distinct.sorted.reverse
-    val candidates = lineage match {
+    val newestFirst = files.filter(_.version <= wanted).map(_.tag).distinct.sorted.reverse
+    val candidates = known match {
       // What another attempt has left at a later version is not what this version came from.
-      case Some(tags) =>
-        val known = tags.filter(newestFirst.contains)
-        val newest = known.headOption.getOrElse("")
-        known ++ newestFirst.filter(tag => tag < newest && !known.contains(tag))
+      case Some(id) =>
+        val named = Seq(id.pending, id.durable).filter(newestFirst.contains)
+        named ++ newestFirst.filter(tag => tag < id.durable)
       case None => newestFirst
     }
+    val expected = known.map(_.durable).orElse(newestFirst.headOption).filter(_.nonEmpty)
     // The stores of one join must come back at one version, or their rows would not fit together.
-    val together = if (grouped) commonVersions(wanted) else None
-    val first = candidates.headOption
+    val together = if (grouped) Some(commonVersions(wanted)) else None
     candidates.iterator
       .filter(tag => together.forall(_.contains(BackupFile.versionOf(tag))))
       .flatMap(tag => chain(directory, tag, files).map { case (steps, whole, parts) =>
-        Found(tag, BackupFile.versionOf(tag), steps, between(files, tag, first), whole, parts)
+        Found(tag, BackupFile.versionOf(tag), steps, between(files, tag, expected), whole, parts)
       })
       .nextOption()
-      .getOrElse(Found("", 0L, Nil, between(files, "", first), 0L, 0L))
+      .getOrElse(Found("", 0L, Nil, between(files, "", expected), 0L, 0L))
   }
 
-  /** Divergence that the passed-over backups from `found` up to `newest` had made durable. */
-  private def between(files: Seq[BackupFile], found: String, newest: Option[String]): Double =
-    newest.filter(_ != found).fold(0.0) { last =>
-      files.filter(file => !file.isSnapshot && file.tag > found && file.tag <= last)
-        .groupBy(_.version).values.map(_.maxBy(_.tag).covers).sum
+  /** Divergence that the passed-over backups from `found` up to `expected` had made durable. */
+  private def between(files: Seq[BackupFile], found: String, expected: Option[String]): Double =
+    expected.filter(_ > found).fold(0.0) { last =>
+      val passed = files.filter(file => !file.isSnapshot && file.tag > found && file.tag <= last)
+      // A backup that is not even there to tell what it covered may have covered anything.
+      if (!passed.exists(_.tag == last)) Double.PositiveInfinity
+      else passed.groupBy(_.version).values.map(_.maxBy(_.tag).covers).sum
     }
 
   /** The rows of a backup and of all that it builds on, eldest first; None where one is unreadable. */
@@ -87,10 +87,10 @@ final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: B
     }
 
   /** Versions at which every store of this partition has a readable backup. */
-  private def commonVersions(wanted: Long): Option[Set[Long]] = Some(
+  private def commonVersions(wanted: Long): Set[Long] =
     directory.siblings().map { path =>
       val sibling = new BackupDirectory(path, conf)
       val files = sibling.backups().filter(_.version <= wanted)
       files.map(_.tag).distinct.filter(chain(sibling, _, files).isDefined).map(BackupFile.versionOf).toSet
-    }.reduceOption(_ intersect _).getOrElse(Set.empty))
+    }.reduceOption(_ intersect _).getOrElse(Set.empty)
 }
