@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +14,9 @@ from tether.sql import jar as jar_module
 from tether.sql.jar import JarError, build, built_from, digest
 from tether.sql.progress import INFINITE, bounds_of
 from tether.sql.settings import PREFIX, check_session, store_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
