@@ -5,6 +5,7 @@ A query that is started again begins with nothing in memory, like one whose driv
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from tests.sql.queries import Batches, Run, write_batch, write_batches
 from tests.sql.test_equality import some_batches
 
-from tether.sql import bound, bounded, rewind
+from tether.sql import Storyteller, bound, bounded, rewind
 from tether.sql.checkpoint import describe_checkpoint
 
 if TYPE_CHECKING:
@@ -161,7 +162,11 @@ def test_columns_that_no_row_has_are_refused(spark: SparkSession, tmp_path: Path
         Run(spark, "sums", tmp_path).go(5, divergence="l1", columns=["total"])
 
 
-def test_the_bound_of_a_running_query_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_bound_and_story_of_a_running_query_are_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    story = Storyteller()
+    spark.streams.addListener(story)
     write_batches(tmp_path, many_keys(2))
     run = Run(spark, "sums", tmp_path)
     with bounded(spark, max_state_error=400):
@@ -171,6 +176,15 @@ def test_the_bound_of_a_running_query_is_told(spark: SparkSession, tmp_path: Pat
     assert now.spent == 0
     assert 0 < now.at_risk <= now.threshold == 200
     assert now.worst_now == now.at_risk
+    write_batches(tmp_path, many_keys(3))
+    run.go(400)
+    deadline = time.monotonic() + 30
+    while not any(event.what == "loss" for event in story.events()):  # Spark tells it later
+        assert time.monotonic() < deadline, story.events()
+        time.sleep(0.05)
+    spark.streams.removeListener(story)
+    restore = next(event for event in story.events() if event.what == "restore")
+    assert (restore.batch, restore.detail["restores"]) == (2, 2)
 
 
 def test_a_rewind_makes_a_restart_exact_at_the_price_of_reading_again(

@@ -90,16 +90,16 @@ def wrong_keys(result: dict[str, Any], batches: Batches) -> int:
     return sum(found[key] != total for key, total in truth(batches).items())
 
 
-@pytest.mark.parametrize("theta", [0.0, 120.0])
+@pytest.mark.parametrize("theta", [120.0] if ROUNDS == 1 else [0.0, 120.0])
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_a_driver_that_is_killed_loses_no_more_than_its_bound(
     tmp_path: Path, theta: float, number: int
 ) -> None:
-    batches = many_keys(8)
+    batches = many_keys(6)
     write_batches(tmp_path, with_all_keys_at_the_end(batches))
     job = Job(tmp_path, "local[2,4]", theta)
     with job.started() as process:
-        job.wait_for_commits(process, random.Random(number).randint(2, 6))
+        job.wait_for_commits(process, random.Random(number).randint(2, 4))
         process.send_signal(signal.SIGKILL)
         kill_all(process.pid)
     with job.started() as process:
@@ -115,11 +115,11 @@ def test_a_driver_that_is_killed_loses_no_more_than_its_bound(
 def test_an_executor_that_is_killed_loses_no_more_than_its_bound(
     tmp_path: Path, number: int
 ) -> None:
-    batches = many_keys(12)
+    batches = many_keys(8)
     write_batches(tmp_path, with_all_keys_at_the_end(batches))
     job = Job(tmp_path, "local-cluster[2,1,512]", 240.0)
     with job.started() as process:
-        job.wait_for_commits(process, random.Random(number).randint(3, 5))
+        job.wait_for_commits(process, random.Random(number).randint(2, 4))
         executors = [
             pid
             for pid in descendants(process.pid)

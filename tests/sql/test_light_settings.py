@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
+import zlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tether.cli.inspect import inspect
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.sql import Bound, bound, rewind
 from tether.sql import jar as jar_module
+from tether.sql.checkpoint import MAGIC
 from tether.sql.jar import JarError, build, built_from, digest
 from tether.sql.progress import INFINITE, bounds_of
 from tether.sql.settings import PREFIX, check_session, store_settings
@@ -73,6 +77,31 @@ def test_an_infinite_amount_comes_back_as_one() -> None:
     (one,) = bounds_of([{"operatorName": "dedupe", "customMetrics": metrics}])
     assert one.threshold == float("inf")
     assert one.worst_now == 7
+
+
+def test_a_checkpoint_is_shown_with_its_losses_and_its_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("offsets", "commits", "state/0/1"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "commits" / "6").touch()
+    store = tmp_path / "state" / "0" / "1"
+    loss = {"wanted": 6, "got": 4, "atMost": "30.0", "extra": "2.0"}
+    terms = {"sequence": 2, "theta": "7.5", "maxStateError": "60.0", "divergence": "l1"}
+    text = json.dumps(terms | {"losses": [loss]})
+    (store / "00000002-1-ab.terms").write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
+    body = MAGIC + b"rows"
+    good = body + zlib.crc32(body).to_bytes(8, "big") + MAGIC
+    (store / "000000000004-0001-ab_30.0.delta").write_bytes(good)
+    (store / "000000000005-0001-ac_9.5.delta").write_bytes(good.replace(b"row", b"cow"))
+    inspect(str(tmp_path), verify=True, frames=False, options="{}", as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["last_batch"], shown["spent"]) == (6, 32)
+    (found,) = shown["stores"]
+    assert (found["partition"], found["theta"], found["newest_version"]) == (1, 7.5, 5)
+    assert found["damage"] == ["000000000005-0001-ac_9.5.delta: its checksum does not match"]
+    inspect(str(tmp_path), verify=True, frames=False, options="{}", as_json=False)
+    assert "lost so far: 32" in capsys.readouterr().out
 
 
 def test_only_a_checkpoint_can_be_rewound(tmp_path: Path) -> None:
