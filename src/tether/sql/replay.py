@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import uuid
 from typing import Any
 
 import fsspec
@@ -9,6 +11,8 @@ import msgspec
 
 from tether.core.errors import BackupError, BadValueError
 from tether.sql.checkpoint import BACKUP, is_checkpoint
+
+ATTEMPT = re.compile(r"\d+-(\d+)-[0-9a-f]+.*\.(?:delta|snapshot|rewound)")
 
 
 class Rewound(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +77,9 @@ def rewind(checkpoint: str, **options: Any) -> Rewound:
         name = BACKUP.fullmatch(file.rpartition("/")[2])
         if name and int(name[1]) > batch:
             fs.rm_file(file)
+    # A store that still lives in some executor must not write there what it has in memory.
+    for store in backups:
+        _mark(fs, store, batch)
     return Rewound(batch=batch, batches_again=max(commits, default=batch - 1) + 1 - batch)
 
 
@@ -94,6 +101,12 @@ def _backups(fs: Any, folder: str) -> dict[str, set[int]]:
         elif matched := BACKUP.fullmatch(name):
             found.setdefault(store, set()).add(int(matched[1]))
     return found
+
+
+def _mark(fs: Any, store: str, batch: int) -> None:
+    names = [ATTEMPT.match(entry.rpartition("/")[2]) for entry in fs.ls(store, detail=False)]
+    attempt = max((int(name[1]) for name in names if name), default=0) + 1
+    fs.touch(f"{store}/{batch:012}-{attempt:04}-{uuid.uuid4().hex[:12]}.rewound")
 
 
 def _remove(fs: Any, path: str) -> None:

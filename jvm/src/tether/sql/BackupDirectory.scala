@@ -25,6 +25,8 @@ final case class BackupFile(
 
 object BackupFile {
   private val Name = raw"(\d+)-(\d+)-([0-9a-f]+)(?:_([0-9.E\-]+|Infinity))?\.(delta|snapshot)".r
+  /** Backups, and the marks that a rewind leaves. */
+  val Attempt = raw"\d+-(\d+)-[0-9a-f]+.*\.(?:delta|snapshot|rewound)".r
   private val Tag = raw"(\d+)-(\d+)-([0-9a-f]+)".r
 
   def tag(version: Long, attempt: Long, id: String): String = f"$version%012d-$attempt%04d-$id"
@@ -62,6 +64,12 @@ final class BackupDirectory(val path: Path, conf: Configuration) {
 
   def backups(): Seq[BackupFile] =
     list().flatMap(status => BackupFile.parse(status.getPath.getName, status.getLen))
+
+  /** The attempt of whoever was the last to write here, or to set the store back. */
+  def lastAttempt(): Long =
+    list().map(_.getPath.getName).collect { case BackupFile.Attempt(number) => number.toLong }.maxOption.getOrElse(0L)
+
+  def has(name: String): Boolean = local.getOrElse(fs).exists(new Path(path, name))
 
   /** Directories beside this one: the other stores of the same partition. */
   def siblings(): Seq[Path] =

@@ -159,7 +159,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     ledger = backups.settle(ledger, wait = true)
     resident.clear()
     terms = Terms.newest(directory, text => logWarning(s"Tether: $storeId: $text"))
-    attempt = math.max(attempt, directory.backups().map(_.attempt).maxOption.getOrElse(0L)) + 1
+    attempt = math.max(attempt, directory.lastAttempt()) + 1
     if (wanted == 0L) {
       reset(0L, id, "")
       return
@@ -312,10 +312,9 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     val losses = terms.map(_.losses).getOrElse(Nil) ++ newLoss
     val now = Terms(terms.map(_.sequence).getOrElse(0L) + 1, settings.theta(losses.size),
       settings.maxStateError, settings.divergence.name, losses)
-    if (!terms.exists(_.copy(sequence = now.sequence) == now)) {
+    if (!terms.exists(known => now.copy(sequence = known.sequence, file = known.file) == known)) {
       directory.create()
-      Terms.write(directory, now)
-      terms = Some(now)
+      terms = Some(Terms.write(directory, now))
     }
     newLoss = None
   }
@@ -358,17 +357,22 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     committed - confs.minVersionsToRetain
   }
 
+  /**
+   * What is in memory is at its last committed version: kept, a planned restart loses nothing. Not if the
+   * checkpoint is no longer the one that it was: another has taken over, or it was rewound, or made anew.
+   */
+  private def lastBackup(): Unit =
+    if (version > 0 && (divergence > 0 || group.isDefined) && terms.exists(known => directory.has(known.file))
+        && directory.lastAttempt() <= attempt) {
+      backUp(version, evenIfEmpty = group.isDefined)
+      ledger = backups.settle(ledger, wait = true)
+    }
+
   override def close(): Unit = {
     group.foreach(_.leave(this))
     synchronized {
       if (open != null && open.isWriting) open.abort()
-      // What is in memory is at its last committed version: kept, a planned restart loses nothing.
-      if (version > 0 && books != null && (divergence > 0 || group.isDefined) && terms.nonEmpty) {
-        try {
-          backUp(version, evenIfEmpty = group.isDefined)
-          ledger = backups.settle(ledger, wait = true)
-        } catch { case NonFatal(error) => logWarning(s"Tether: last backup of $storeId failed", error) }
-      }
+      try lastBackup() catch { case NonFatal(error) => logWarning(s"Tether: last backup of $storeId failed", error) }
       version = -1L
       undo = null
       resident.clear()

@@ -18,7 +18,8 @@ final case class Loss(wanted: Long, got: Long, atMost: Double, extra: Double)
  * A new record is written whenever they change, before the batch that saw the change may commit: so the
  * number of failures is durable before anything comes of a restore, however often it crashes.
  */
-final case class Terms(sequence: Long, theta: Double, maxStateError: Double, divergence: String, losses: List[Loss]) {
+final case class Terms(sequence: Long, theta: Double, maxStateError: Double, divergence: String, losses: List[Loss],
+    file: String = "") {
   def failures: Int = losses.size
   def spent: Double = losses.map(loss => loss.atMost + loss.extra).sum
 }
@@ -32,13 +33,14 @@ object Terms {
   private final case class TermsText(
       sequence: Long, theta: String, maxStateError: String, divergence: String, losses: List[LossText])
 
-  def write(directory: BackupDirectory, terms: Terms): Unit = {
+  /** Gives the terms back with the name of their file. */
+  def write(directory: BackupDirectory, terms: Terms): Terms = {
     val text = TermsText(terms.sequence, terms.theta.toString, terms.maxStateError.toString, terms.divergence,
       terms.losses.map(loss => LossText(loss.wanted, loss.got, loss.atMost.toString, loss.extra.toString)))
     val body = compact(render(Extraction.decompose(text)))
-    directory.make(f"${terms.sequence}%08d-${terms.failures}-${BackupFile.newId()}.terms") { out =>
-      out.write(s"$body\n${checksum(body)}\n".getBytes(UTF_8))
-    }
+    val name = f"${terms.sequence}%08d-${terms.failures}-${BackupFile.newId()}.terms"
+    directory.make(name)(_.write(s"$body\n${checksum(body)}\n".getBytes(UTF_8)))
+    terms.copy(file = name)
   }
 
   /**
@@ -70,7 +72,7 @@ object Terms {
     if (lines.length != 2 || lines(1) != checksum(lines(0))) throw new IOException("its checksum does not match")
     val text = parse(lines(0)).extract[TermsText]
     Terms(text.sequence, text.theta.toDouble, text.maxStateError.toDouble, text.divergence,
-      text.losses.map(loss => Loss(loss.wanted, loss.got, loss.atMost.toDouble, loss.extra.toDouble)))
+      text.losses.map(loss => Loss(loss.wanted, loss.got, loss.atMost.toDouble, loss.extra.toDouble)), name)
   }
 
   private def checksum(body: String): String = {
