@@ -201,3 +201,35 @@ def test_a_rewind_makes_a_restart_exact_at_the_price_of_reading_again(
     report = describe_checkpoint(str(tmp_path / "checkpoint"), verify=True)
     assert report.spent == 0
     assert [store.damage for store in report.stores] == [(), ()]
+
+
+def test_windows_that_were_given_out_do_not_come_back_with_an_old_backup(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    run = Run(spark, "windows", tmp_path)
+    # Each batch lies 30 s after the one before: it closes the windows of the last but one.
+    batches = [[(30 * n + i, i % 5, 1) for i in range(10)] for n in range(6)]
+    for number in (2, 4, 6):
+        write_batches(tmp_path, batches[:number])
+        run.go(10_000)
+    given = [(row[0].start, row[1]) for rows in run.output.values() for row in rows]
+    assert len(given) > 20
+    assert len(given) == len(set(given))
+    assert run.metric("tetherFailures")[-1] > 0
+
+
+def test_the_stores_of_a_join_come_back_at_one_version(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, "inner join", tmp_path)
+    batches = [[(4 * n + i % 4, i % 5, i) for i in range(12)] for n in range(4)]
+    for number in (3, 4):
+        write_batches(tmp_path, batches[:number])
+        run.go(400)
+    assert run.metric("tetherFailures")[-1] > 0
+    stores: dict[tuple[int, int], set[int]] = {}
+    for store in describe_checkpoint(str(tmp_path / "checkpoint")).stores:
+        stores.setdefault((store.operator, store.partition), set()).add(store.newest_version)
+    assert all(len(versions) == 1 for versions in stores.values())
+    write_batches(tmp_path / "whole", batches)
+    exact = Run(spark, "inner join", tmp_path / "whole").go()
+    true = {row for rows in exact.output.values() for row in rows}
+    assert {row for rows in run.output.values() for row in rows} <= true
