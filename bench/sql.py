@@ -21,7 +21,7 @@ from bench.counts import (
     _epochs,
     _truth,
 )
-from bench.harness import Experiment, Goal, Measurement
+from bench.harness import Experiment, Goal, Measurement, say
 from bench.streams import epoch_times, scratch
 from tether.cli.session import open_session
 from tether.sql import bounded
@@ -132,7 +132,9 @@ def _run(
         # Closing the stores makes ours durable to the last row, so that the state can be read.
         _close_stores(session)
         answer = _digest(_stored(session, directory / "checkpoint"), "k", "total")
-    return Measurement(epoch_times(progress, LOADING + WARM_UP), answer == truth, detail)
+    result = Measurement(epoch_times(progress, LOADING + WARM_UP), answer == truth, detail)
+    say(f"  {result.median_ms:.0f} ms an epoch, {detail}")
+    return result
 
 
 def _restart(session: SparkSession, source: Path, later: Path, name: str) -> Measurement:
@@ -145,9 +147,9 @@ def _restart(session: SparkSession, source: Path, later: Path, name: str) -> Mea
             (everything / path.name).symlink_to(path)
         _start(session, str(everything), directory / "checkpoint", name)
         # What a restart finds may lack the latest changes of at most Θ/2 rows, of none where exact.
-        totals = session.read.parquet(str(source)).groupBy("k").agg(F.sum("v").alias("true"))
+        totals = session.read.parquet(str(source)).groupBy("k").agg(F.sum("v").alias("expected"))
         found = _stored(session, directory / "checkpoint").join(totals, "k", "right")
-        wrong_rows = found.where("total IS NULL OR total != true").count()
+        wrong_rows = found.where("total IS NULL OR total != expected").count()
         for path in sorted(later.iterdir()):
             (everything / f"z-{path.name}").symlink_to(path)
         query = _start(session, str(everything), directory / "checkpoint", name)

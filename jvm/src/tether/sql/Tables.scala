@@ -21,7 +21,7 @@ trait Table {
 }
 
 /**
- * Open addressing over two flat arrays: about 12 bytes a key besides the entry itself.
+ * Open addressing over two flat arrays: 12 to 24 bytes a key besides the entry itself.
  *
  * An iterator keeps the arrays that it began with: the first change after that copies them.
  */
