@@ -12,7 +12,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-PROMISED = ["help", "setup", "demo", "test", "test-fast", "lint", "bench", "chaos", "lock", "clean"]
+PROMISED = [
+    "help",
+    "setup",
+    "demo",
+    "test",
+    "test-fast",
+    "lint",
+    "bench",
+    "chaos",
+    "wheel",
+    "lock",
+    "clean",
+]
 
 
 @pytest.fixture
@@ -48,7 +60,9 @@ def test_every_target_is_phony() -> None:
     assert sorted(phony[1].split()) == sorted(targets)
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-fast", "lint", "bench", "chaos", "lock"])
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "test-fast", "lint", "bench", "chaos", "wheel", "lock"]
+)
 def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: str) -> None:
     planned = make(clone, "--dry-run", target, "ARGS=--of-mine")
     assert planned.startswith("scripts/setup --quiet\n")
