@@ -282,7 +282,7 @@ def test_a_killed_job_changes_no_answer(tmp_path, name):
 
 @pytest.mark.long
 @pytest.mark.chaos
-@pytest.mark.parametrize(("name", "point"), itertools.product(TEXTS, POINTS))
+@pytest.mark.parametrize(("name", "point"), list(itertools.product(TEXTS, POINTS)))
 def test_jobs_killed_at_every_point_change_no_answer(tmp_path, name, point):
     killed_and_started_again(tmp_path, TEXTS[name], point)
 

@@ -8,6 +8,7 @@ part is reported as failed. So a part never counts before it is durable, and nob
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -66,8 +67,9 @@ def write_later(
         except Exception as error:  # whatever it is, the snapshot is given up
             done = PartDone(number=number, failed=f"{type(error).__name__}: {error}")
         partial = note.with_name(f"{note.name}.writing")
-        partial.write_bytes(msgspec.json.encode(done))
-        partial.rename(note)
+        with contextlib.suppress(FileNotFoundError):  # the arenas are gone: nobody will ask
+            partial.write_bytes(msgspec.json.encode(done))
+            partial.rename(note)
 
     threading.Thread(target=work, name=f"tether-part-{number}", daemon=True).start()
     me = Owner.of(os.getpid())

@@ -178,6 +178,8 @@ class Part:
     def go_back(self, epoch: int, why: str) -> None:
         """Forget all that came after ``epoch``, whose snapshot the slots restore when they run."""
         assert self._store is not None
+        assert self._jobs.board is not None
+        self._jobs.board.forget()  # reports of epochs that will be run again
         if self._keeper is not None:
             self._keeper.lost(why, self.committed_epoch + 1)
         # No state that is resident anywhere has such a lineage, so none is taken for the right one.

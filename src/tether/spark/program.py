@@ -41,7 +41,7 @@ class Program:
 
     def seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch as the operator is to see it."""
-        if not self.drops_event_time:
+        if self.event_time is None or not self.drops_event_time:
             return batch
         return batch.drop_columns([self.event_time])
 

@@ -64,7 +64,8 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     theta_then = program.policy.threshold(policy_state, program.placement)
     # The backup may be the state at the end of the epoch before: then nothing was lost.
     # Where every change is backed up in its epoch, it is that also if it is of an earlier epoch.
-    every_change = program.policy.recovery == "last-epoch" and facts.exact_epoch is not None
+    known = facts.exact_epoch is not None or not facts.lineage  # or nothing ever changed
+    every_change = program.policy.recovery == "last-epoch" and known
     exact = (every_change or facts.exact_epoch == control.epoch - 1) and not chain.unreadable
     failures = facts.failures
     if not exact:

@@ -79,14 +79,13 @@ class SlotEpoch:
     ) -> None:
         self._program, self._slot, self._attempt, self._owner = program, slot, attempt, owner
         self._control, self._policy, self._task = program.control, program.policy, task
-        self._placement = program.placement
+        self._placement, self._writer = program.placement, SlotWriter(program, slot, attempt)
         self._phases = Phases()
         self._rolled_back = False
         self._recovery: RecoveryReport | None = None
         self._event_times: Span | None = None
         self._ended: list[EndedWindow] = []
         self._feedback = b""
-        self._writer = SlotWriter(program, slot, attempt)
         self._logged: FrameRef | None = None
         self._part: PartTaken | None = None
         self._part_done: PartDone | None = None
@@ -281,10 +280,8 @@ class SlotEpoch:
         memory = msgspec.structs.replace(memory, items=memory.items + rows_in, task=self._task)
         if is_exact(self._policy):
             policy_state = with_items(memory, policy_state)
-        if memory.part is not None:
-            self._part_done = look(resident.notes, memory.part)
-        if self._part_done is not None:
-            memory = msgspec.structs.replace(memory, part=None)
+        if memory.part is not None and (done := look(resident.notes, memory.part)) is not None:
+            self._part_done, memory = done, msgspec.structs.replace(memory, part=None)
         if self._control.snapshot is not None:
             policy_state, more = self._aligned(policy_state)
             memory = self._take_parts(resident, memory, more, wait=False)

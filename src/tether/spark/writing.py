@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tether.backup.frames import FrameHeader
+from tether.core.errors import BackupError
 from tether.core.policy import LogRows, RowsReady
 from tether.spark.background import write_later
 from tether.spark.control import PartDone, PartTaken, WrittenFrame
@@ -31,6 +32,9 @@ all writes together cost at most half as much again, and a recovery reads at mos
 
 COMPACT_FLOOR_BYTES = 1 << 20
 """Logs below this are never worth compacting."""
+
+EPOCHS_PER_LOG = 16
+"""Epochs whose rows share one log."""
 
 ROWS, FEEDBACK, ENDED = "rows", "feedback", "ended"
 """Parts of a frame of logged items: rows, feedback items, windows that event time ended."""
@@ -106,6 +110,9 @@ class SlotWriter:
             parts[ENDED] = [pa.RecordBatch.from_pydict({"start": starts, "end": ends})]
         parts = {name: batches for name, batches in parts.items() if batches}
         header = self.header(memory, "items", "items", items)
+        # Logs of their own, a few epochs each, so that what is trimmed also leaves the disk.
+        log = f"{memory.lineage}-rows-{control.epoch // EPOCHS_PER_LOG}"
+        header = msgspec.structs.replace(header, lineage=log)
         ref = self.program.open_store().append(header, parts)
         self.program.reach("after-log", self._slot)
         return ref, msgspec.structs.replace(memory, sequence=header.sequence)
@@ -160,9 +167,8 @@ class SlotWriter:
     ) -> tuple[PartTaken, PartDone | None, SlotMemory]:
         """Copy the slot's part of a snapshot, and write it: now, or while the stream goes on.
 
-        What is written in the background counts as written for the slot's own books. Should that
-        fail, the snapshot is given up, and the next part is a whole image: so nothing ever rests
-        on it.
+        For the slot's own books it counts as written at once. Should the writing fail, the snapshot
+        is given up, and the next part is a whole image: so nothing ever rests on it.
         """
         began = time.perf_counter()
         state, number = resident.state, instruction.number
@@ -176,7 +182,10 @@ class SlotWriter:
         header = self.header(memory, kind, "snapshot", entries, before=before)
         parts = {name: export.batches for name, export in exports.items()}
         if instruction.wait:
-            ref = self.program.open_store().append(header, parts)
+            try:
+                ref = self.program.open_store().append(header, parts)
+            except BackupError as error:  # the snapshot is given up, the stream goes on
+                return taken, PartDone(number=number, failed=str(error)), memory
             self.program.reach("during-backup", self._slot)
             done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)
             return taken, done, grown(memory, kind, ref.length)
