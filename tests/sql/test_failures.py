@@ -68,7 +68,7 @@ def test_with_no_error_allowed_restarts_change_nothing(
     theirs = Run(spark, kind, tmp_path / "spark")
     ours = Run(spark, kind, tmp_path / "tether")
     for run, theta in ((theirs, None), (ours, 0)):
-        for number in range(2, len(batches) + 1, 2):
+        for number in (2, len(batches)):
             write_batches(run.folder, batches[:number])
             run.go(theta)
     assert ours.output == theirs.output
