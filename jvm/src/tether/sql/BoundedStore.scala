@@ -71,10 +71,18 @@ final class BoundedStore(
 
   override def allColumnFamilyNames: Set[String] = resident.names
 
+  // Most operators use one family for millions of calls, and always by the same name object.
+  private var lastName: String = _
+  private var lastFamily: Family = _
+
   private def family(operation: String, name: String): Family = {
-    val found = resident.get(name)
-    if (found == null || !resident.isRegistered(name)) throw TetherAccess.missingFamily(operation, name)
-    found
+    if (name ne lastName) {
+      val found = resident.get(name)
+      if (found == null || !resident.isRegistered(name)) throw TetherAccess.missingFamily(operation, name)
+      lastFamily = found
+      lastName = name
+    }
+    lastFamily
   }
 
   // ---- reading ----------------------------------------------------------------------------------

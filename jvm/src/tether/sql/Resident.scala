@@ -28,12 +28,6 @@ final class Resident(settings: Settings) {
     families(spec.name) = made
   }
 
-  /** Takes a family away; its rows must have been removed before. */
-  def forget(name: String): Unit = {
-    specs.remove(name)
-    families.remove(name)
-  }
-
   def clear(): Unit = {
     families.clear()
     specs.values.foreach(spec => families(spec.name) = build(spec))
