@@ -1,7 +1,7 @@
 # All targets run in .venv through scripts/run; `make` alone lists them. Paths stay relative, so a clone may
 # live anywhere, in a folder with spaces too.
 .DEFAULT_GOAL := help
-.PHONY: help setup environment demo test test-fast lint bench chaos lock clean
+.PHONY: help setup environment jar demo test test-fast lint bench chaos wheel lock clean
 
 # More arguments for the command behind a target: make test ARGS="-k backup -x"
 ARGS ?=
@@ -17,16 +17,22 @@ help: ## list the targets
 
 setup: ## build .venv: locked packages, this project, a Java if there is none
 	@scripts/setup
+	@$(JAR)
 
 # What the other targets ask for first: the same, but silent when there is nothing to do.
 environment:
 	@scripts/setup --quiet
 
+# The state store of tether.sql, compiled where its sources have changed; needs no more than PySpark has.
+JAR = $(RUN) python -c "from tether.sql.jar import jar_path; jar_path()"
+jar: environment
+	@$(JAR)
+
 demo: environment ## see a bound hold while things are killed
 	@$(RUN) tether demo $(ARGS)
 
-test: environment ## run the whole test suite
-	@$(RUN) python -m pytest $(ARGS)
+test: environment jar ## run the whole test suite
+	@$(RUN) python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 test-fast: environment ## run the tests that need neither Spark nor Java
 	@$(RUN) python -m pytest -m "not spark and not cluster and not chaos" $(ARGS)
@@ -37,11 +43,14 @@ lint: environment ## check style, types and which package may import which
 	$(RUN) mypy
 	$(RUN) lint-imports
 
-bench: environment ## measure against Spark's own stores: make bench ARGS="NAME --json"
+bench: environment jar ## measure against Spark's own stores: make bench ARGS="NAME --json"
 	@$(RUN) tether bench $(or $(ARGS),--help)
 
-chaos: environment ## kill real processes, in the long form of those tests too
+chaos: environment jar ## kill real processes, in the long form of those tests too
 	@TETHER_LONG=1 $(RUN) python -m pytest -m chaos -v $(ARGS)
+
+wheel: environment jar ## build the wheel, with the state store's jar in it
+	@$(RUN) uv build --wheel --no-build-isolation $(ARGS)
 
 # Pins with hashes in pip's own format, not uv.lock: that one writes the address of the package index of whoever
 # made it into every line, and could then be used only where that index is reached. These say what, not whence.
@@ -60,5 +69,5 @@ lock: environment ## pin all packages anew in requirements/, from pyproject.toml
 	$(COMPILE) --group java --output-file requirements/java.txt
 
 clean: ## remove .venv and all that tools left behind
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+	rm -rf .venv src/tether/sql/jars .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

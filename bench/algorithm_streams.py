@@ -78,10 +78,18 @@ class Workload:
             )
             query.awaitTermination()
             times = epoch_times(query.recentProgress, WARM_UP)
+            slots = query.slots()
         rate = self.rows / (np.median(times) / 1_000)
         detail: dict[str, Any] = {
             "items_per_second": round(float(rate)),
             "rows_per_epoch": self.rows,
+        }
+        # Where the last epoch's time went: what is not in a slot is Spark's reading and shuffling.
+        detail["slot_seconds"] = {
+            f"{slot['operator']} {slot['slot']}": {
+                phase: round(seconds, 4) for phase, seconds in slot["seconds"].items()
+            }
+            for slot in slots
         }
         if keep_answers:
             detail["answers"] = [row for epoch in sorted(answers) for row in answers[epoch]]

@@ -39,14 +39,21 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 
+ON_SPARK = ("tests/spark/", "tests/sql/", "tests/docs/", "tests/algorithms/test_on_spark")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the long tests to those who ask for them."""
-    if os.environ.get("TETHER_LONG"):
-        return
+    """Leave the long tests to those who ask for them; keep all of Spark in one process.
+
+    Where tests run in several processes, those with Spark would else start it once in each.
+    """
     skip = pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1")
     for item in items:
-        if item.get_closest_marker("long"):
+        if item.get_closest_marker("long") and not os.environ.get("TETHER_LONG"):
             item.add_marker(skip)
+        if any(place in item.path.as_posix() for place in ON_SPARK):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -127,7 +127,7 @@ def test_hopping_windows_of_heavy_hitters(run: Any, streamed: Any) -> None:
 def test_logistic_regression_learns(
     spark: SparkSession, run: Any, streamed: Any, consistency: str
 ) -> None:
-    *epochs, test = dense_examples(9, 2_000, features=6, seed=3)
+    *epochs, test = dense_examples(6, 3_000, features=6, seed=3)
     names = [f"x{number}" for number in range(6)]
     features = DenseFeatures(names)
     rows = tether.stream(streamed(epochs, ", ".join(f"{n} double" for n in names) + ", label int"))
@@ -202,14 +202,14 @@ def test_incidents(run: Any, streamed: Any) -> None:
     world: dict[str, Any] = {"seconds": 10, "users": 800, "segments": 20, "every": 5, "seed": 2}
     speeds = tether.stream(
         streamed(
-            list(locations(4, rate=150, **world)),
+            list(locations(3, rate=150, **world)),
             "segment long, time long, user long, speed double",
             "locations",
         )
     ).apply(SegmentSpeeds(), parallelism=2)
     reports = tether.stream(
         streamed(
-            list(incident_reports(4, **world)),
+            list(incident_reports(3, **world)),
             "segment long, time long, user long, incident long",
             "reports",
         )

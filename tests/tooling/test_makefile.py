@@ -12,7 +12,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-PROMISED = ["help", "setup", "demo", "test", "test-fast", "lint", "bench", "chaos", "lock", "clean"]
+PROMISED = [
+    "help",
+    "setup",
+    "demo",
+    "test",
+    "test-fast",
+    "lint",
+    "bench",
+    "chaos",
+    "wheel",
+    "lock",
+    "clean",
+]
 
 
 @pytest.fixture
@@ -48,7 +60,9 @@ def test_every_target_is_phony() -> None:
     assert sorted(phony[1].split()) == sorted(targets)
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-fast", "lint", "bench", "chaos", "lock"])
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "test-fast", "lint", "bench", "chaos", "wheel", "lock"]
+)
 def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: str) -> None:
     planned = make(clone, "--dry-run", target, "ARGS=--of-mine")
     assert planned.startswith("scripts/setup --quiet\n")
@@ -58,7 +72,8 @@ def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: s
 
 def test_the_whole_suite_runs_unfiltered(clone: Path) -> None:
     planned = make(clone, "--dry-run", "test").splitlines()[-1]
-    assert planned.split() == ["scripts/run", "python", "-m", "pytest"]
+    suite = ["scripts/run", "python", "-m", "pytest"]
+    assert planned.split() == [*suite, "-n", "2", "--dist", "loadgroup"]
 
 
 def test_the_full_check_is_lint_and_all_tests_and_stops_at_a_failure() -> None:

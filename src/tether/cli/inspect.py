@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from tether.backup.inspect import as_plain, describe_store
 from tether.backup.opening import open_store
 from tether.core.errors import BadValueError
+from tether.sql.checkpoint import describe_checkpoint, is_checkpoint
 
 
 def inspect(
-    backup: Annotated[str, typer.Argument(help="Backup directory or URL.")],
+    backup: Annotated[
+        str,
+        typer.Argument(help="Backup directory, or checkpoint of a bounded SQL query; path or URL."),
+    ],
     verify: Annotated[bool, typer.Option("--verify", help="Read and check every frame.")] = False,
     frames: Annotated[bool, typer.Option("--frames", help="List every frame.")] = False,
     options: Annotated[
@@ -28,6 +33,9 @@ def inspect(
         raise BadValueError(
             "--options is not JSON.", why=str(error), do="For example: '{\"anon\": true}'."
         ) from error
+    if is_checkpoint(backup, **storage_options):
+        _inspect_checkpoint(backup, storage_options, verify=verify, as_json=as_json)
+        return
     report = as_plain(
         describe_store(open_store(backup, storage_options=storage_options), verify=verify)
     )
@@ -35,6 +43,36 @@ def inspect(
         print(json.dumps(report))
         return
     _show(report, list_frames=frames)
+
+
+def _inspect_checkpoint(path: str, options: dict[str, Any], *, verify: bool, as_json: bool) -> None:
+    report = describe_checkpoint(path, verify=verify, **options)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(report) | {"spent": report.spent}))
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for people
+    from rich.table import Table  # noqa: PLC0415
+
+    console = Console()
+    console.print(f"newest committed batch: {report.last_batch}; lost so far: {report.spent:g}")
+    table = Table("operator", "partition", "store", "k", "θ", "lost", "backups", "bytes", "newest")
+    for store in report.stores:
+        table.add_row(
+            str(store.operator),
+            str(store.partition),
+            store.name,
+            str(store.failures),
+            f"{store.theta:g} {store.divergence}",
+            f"{store.spent:g}",
+            f"{store.backups} ({store.snapshots} snapshots)",
+            f"{store.bytes:,}",
+            f"version {store.newest_version}",
+        )
+    console.print(table)
+    for store in report.stores:
+        for line in store.damage:
+            where = f"{store.operator}/{store.partition}/{store.name}"
+            console.print(f"[red]damage[/red] {where}: {line}", highlight=False)
 
 
 def _show(report: dict[str, Any], *, list_frames: bool) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tether.core import accuracy
+from tether.core.accuracy import (
+    absolute_error,
+    heavy_hitters,
+    logistic_regression,
+    relative_error,
+    ripple_join,
+)
 from tether.core.errors import BadValueError
 from tether.core.parse import parse_number, parse_settings
 
@@ -14,24 +20,24 @@ if TYPE_CHECKING:
     from tether.core.accuracy import Choice
 
 _WISHES: dict[str, tuple[Callable[..., Choice], str, tuple[str, ...]]] = {
-    "absolute": (accuracy.absolute_error, "max_error", ("of", "max_item", "max_lost_items")),
+    "absolute": (absolute_error, "max_error", ("of", "max_item", "max_lost_items")),
     "relative": (
-        accuracy.relative_error,
+        relative_error,
         "fraction",
         ("at_least", "of", "max_item", "max_lost_items"),
     ),
     "heavy-hitters": (
-        accuracy.heavy_hitters,
+        heavy_hitters,
         "",
         ("threshold", "epsilon", "certain_below", "max_item", "max_lost_items"),
     ),
     "join": (
-        accuracy.ripple_join,
+        ripple_join,
         "",
         ("samples", "widening", "max_matches", "max_lost_items", "max_unacked_items"),
     ),
     "regression": (
-        accuracy.logistic_regression,
+        logistic_regression,
         "max_distance",
         ("max_step", "max_lost_items"),
     ),

@@ -66,10 +66,16 @@ class SlotJobs:
         tune_epochs(session, fused)
         for node, prepared in self.operators.items():
             anchor = None if has_one_executor(session) else self._anchor(session, node.slots)
-            plan = EpochPlan(node.key, node.slots, prepared.combine(), anchor, node.event_time)
-            if node.slots != fused:
-                plan.unfuse()
-            if self.safe:
+            before = self._flow.upstream(node.parents)
+            plan = EpochPlan(
+                node.key,
+                node.slots,
+                prepared.combine(),
+                anchor,
+                node.event_time,
+                from_source=not any(isinstance(one, OperatorNode) for one in before),
+            )
+            if self.safe or (prepared.combine() is not None and node.slots != fused):
                 plan.unfuse()
             self._plans[node] = plan
         self._session = session

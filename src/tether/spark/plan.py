@@ -31,6 +31,8 @@ class EpochPlan:
         combine: Aggregates by which Spark folds rows per key first, or None.
         anchor: Pins slots to executors; None where there is one executor.
         event_time: Column with the rows' event time; where rows are combined, its newest is kept.
+        from_source: Whether the rows come from sources and steps alone. Their partitions may then
+            be put together; those of an operator are its slots, and may not.
     """
 
     def __init__(
@@ -40,6 +42,8 @@ class EpochPlan:
         combine: list[Column] | None,
         anchor: Anchor | None,
         event_time: str | None = None,
+        *,
+        from_source: bool = False,
     ) -> None:
         if combine is not None and not key:
             raise BadValueError(
@@ -51,10 +55,16 @@ class EpochPlan:
         self._key, self._slots, self._combine, self._anchor = key, slots, combine, anchor
         # One shuffle serves both groupBy and slots while Spark's partitioning is exactly ours.
         self._fused = combine is not None and anchor is None
+        # One slot alone would read everything by itself; a shuffle lets all cores read.
+        self._as_read = from_source and not key and anchor is None and slots > 1
 
     def rows_by_slot(self, epoch_rows: DataFrame) -> DataFrame:
         """The epoch's rows, combined if asked, each in the partition of its slot."""
         rows = epoch_rows
+        if self._as_read and _partitions(rows) >= self._slots:
+            # No row belongs to a slot more than to another: those that are read together stay so.
+            rows = rows.coalesce(self._slots)
+            return rows.select("*", F.spark_partition_id().alias(SLOT))
         if self._combine is not None:
             rows = rows.groupBy(*self._key).agg(*self._combine)
         rows = rows.select("*", self._slot_of(rows).alias(SLOT))
@@ -64,12 +74,13 @@ class EpochPlan:
         return rows if self._anchor is None else self._anchor.pin(rows)
 
     def unfuse(self) -> bool:
-        """Stop relying on groupBy's own shuffle; False if the plan did not rely on it.
+        """Stop relying on any partitioning but our own shuffle's; False if groupBy's did not serve.
 
         Spark may leave that shuffle out where the input is partitioned by the key already, and
         then its partitions are not the slots.
         """
         was, self._fused = self._fused, False
+        self._as_read = False
         return was
 
     def _slot_of(self, rows: DataFrame) -> Column:
@@ -77,3 +88,8 @@ class EpochPlan:
         return F.pmod(F.hash(*[F.col(f"`{name}`") for name in columns]), F.lit(self._slots)).cast(
             "int"
         )
+
+
+def _partitions(rows: DataFrame) -> int:
+    count: int = rows.rdd.getNumPartitions()
+    return count

@@ -63,8 +63,8 @@ class Stream:
         Args:
             operator: The user's operator.
             key: Columns that say which rows belong together: rows of equal key meet in one slot (the
-                paper's duplication by state). Without a key, rows are spread by their value
-                (duplication by data).
+                paper's duplication by state). Without a key any slot takes any row: as they were
+                read, or spread by their value (duplication by data).
             parallelism: Number of slots; by default Spark's default parallelism. It is fixed for the
                 life of a backup.
             name: Name in stories and backups; by default the operator's own. Needed where a query

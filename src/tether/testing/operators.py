@@ -76,17 +76,22 @@ def check_operator(
 
 
 class _Recorder(Output):
-    """Keeps what is emitted, of whatever schema."""
+    """Keeps what is emitted and sent back, of whatever schema."""
 
     def __init__(self) -> None:
         super().__init__(pa.schema([]))
+        self._rows: list[dict[str, Any]] = []
 
-    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch
+    def emit(self, rows: pa.RecordBatch | pa.Table | dict[str, object]) -> None:
+        """Keep the rows."""
+        self._rows += (pa.table(rows) if isinstance(rows, dict) else rows).to_pylist()
+
+    feedback = emit
 
     def seen(self) -> list[dict[str, Any]]:
         """All rows emitted since the last call."""
-        return [row for batch in self.drain() for row in batch.to_pylist()]
+        rows, self._rows = self._rows, []
+        return rows
 
 
 class _Schedule:

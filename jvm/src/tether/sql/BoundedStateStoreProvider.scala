@@ -1,0 +1,395 @@
+package tether.sql
+
+import java.util.ArrayList
+import java.util.UUID
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/**
+ * A state store that keeps a partition's state in memory and makes it durable when it matters.
+ *
+ * Guarantee: at every committed version, `divergence(resident, durable) <= θ`. A restore of version v
+ * gives the newest readable backup at or below v; what that can have lost is in log and metrics.
+ */
+class BoundedStateStoreProvider extends StateStoreProvider with Logging {
+  TetherAccess.checkSpark()
+
+  private var storeId: StateStoreId = _
+  private[sql] var confs: StateStoreConf = _
+  private[sql] var hadoop: Configuration = _
+  private[sql] var settings: Settings = _
+  private[sql] var defaultSpec: FamilySpec = _
+  private[sql] var usesFamilies = false
+
+  private[sql] var directory: BackupDirectory = _
+  private var backups: Backups = _
+  private[sql] var resident: Resident = _
+  private var group: Option[Group] = None
+  private var eventTime: Option[EventTime] = None
+
+  // What is in memory: rows of `version`, reached as `checkpointId`, and how they relate to backups.
+  private var version = -1L
+  private var checkpointId = ""
+  private[sql] var books: Books = _
+  private var ledger = Ledger("", None, Vector.empty, 0L)
+  private var attempt = 0L
+  private var undo: Undo = _
+  private var purge = new ArrayList[(Family, AnyRef)]()
+
+  private var terms: Option[Terms] = None
+  private var newLoss: Option[Loss] = None
+  private var restores = 0L
+  private var versionsLost = 0L
+  private var waitedMs = 0L
+  private var open: BoundedStore = _
+
+  override def init(
+      id: StateStoreId, keySchema: StructType, valueSchema: StructType, encoder: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean, storeConfs: StateStoreConf, hadoopConf: Configuration,
+      useMultipleValuesPerKey: Boolean, schemas: Option[StateSchemaProvider]): Unit = {
+    storeId = id
+    confs = storeConfs
+    hadoop = hadoopConf
+    usesFamilies = useColumnFamilies
+    settings = Settings.of(id, storeConfs, hadoopConf)
+    defaultSpec = FamilySpec(
+      StateStore.DEFAULT_COL_FAMILY_NAME, keySchema, valueSchema, encoder, useMultipleValuesPerKey)
+    Resident.checkColumns(settings, id, useColumnFamilies, valueSchema)
+    resident = new Resident(settings)
+    resident.register(defaultSpec)
+    eventTime = if (useColumnFamilies) None else EventTime.in(defaultSpec)
+    directory = new BackupDirectory(id.storeCheckpointLocation(), hadoopConf)
+    backups = new Backups(directory, s"${id.operatorId}/${id.partitionId}/${id.storeName}", storeConfs.compressionCodec)
+    if (id.storeName != StateStoreId.DEFAULT_STORE_NAME) {
+      group = Some(Group.of(TetherAccess.runId(hadoopConf), id))
+      group.foreach(_.join(this))
+    }
+  }
+
+  override def stateStoreId: StateStoreId = storeId
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = Metrics.all
+
+  // ---- opening a version ------------------------------------------------------------------------
+
+  override def getStore(
+      wanted: Long, id: Option[String], forceSnapshotOnCommit: Boolean, loadEmpty: Boolean): StateStore =
+    openStore(wanted, id, readOnly = false, forceSnapshotOnCommit, loadEmpty)
+
+  override def getReadStore(wanted: Long, id: Option[String]): ReadStateStore =
+    openStore(wanted, id, readOnly = true, forceSnapshot = false, loadEmpty = false)
+
+  /** The reader of a task becomes its writer: both see the same rows. */
+  override def upgradeReadStoreToWriteStore(
+      reader: ReadStateStore, wanted: Long, id: Option[String], forceSnapshotOnCommit: Boolean): StateStore =
+    synchronized {
+      reader match {
+        case store: BoundedStore if store eq open => store.upgrade(forceSnapshotOnCommit)
+        case _ => openStore(wanted, id, readOnly = false, forceSnapshotOnCommit, loadEmpty = false)
+      }
+    }
+
+  private def openStore(
+      wanted: Long, id: Option[String], readOnly: Boolean, forceSnapshot: Boolean, loadEmpty: Boolean): BoundedStore =
+    synchronized {
+      if (wanted < 0) throw new IllegalArgumentException(s"State version $wanted does not exist.")
+      awaitTurn()
+      if (loadEmpty) startEmpty(wanted) else seek(wanted, id.getOrElse(""))
+      open = new BoundedStore(this, wanted, readOnly, forceSnapshot)
+      eventTime.foreach { time =>
+        lazy val watermark = EventTime.watermark(storeId, wanted, hadoop)
+        resident.get(defaultSpec.name).isClosed = key => time.of(key) <= watermark
+      }
+      open
+    }
+
+  /** Spark may start a task's next attempt while the one before is still being stopped. */
+  private def awaitTurn(): Unit = {
+    val until = System.nanoTime() + BoundedStateStoreProvider.TurnNanos
+    while (open != null && open.isWriting && !open.isMine && System.nanoTime() < until) wait(100L)
+    if (open != null && open.isWriting && open.isMine) {
+      open.abort()
+    } else if (open != null && open.isWriting) {
+      throw new IllegalStateException(s"$storeId is still in use by another task. Why: Spark has not ended it yet.")
+    }
+  }
+
+  private[sql] def released(store: BoundedStore): Unit = synchronized { notifyAll() }
+
+  private def seek(wanted: Long, id: String): Unit = {
+    def fits(inMemory: String): Boolean = id.isEmpty || inMemory.isEmpty || id == inMemory
+    if (wanted == version && fits(checkpointId)) return
+    if (undo != null && wanted == undo.version && fits(undo.checkpointId)) {
+      undo.journal.undo()
+      books = undo.mark.restore()
+      ledger = undo.ledger
+      version = undo.version
+      checkpointId = undo.checkpointId
+      undo = null
+      purge.clear()
+      attempt += 1
+      logInfo(s"Tether: $storeId took version ${version + 1} back to run its batch again")
+    } else {
+      restore(wanted, id)
+    }
+  }
+
+  private def startEmpty(at: Long): Unit = {
+    resident.clear()
+    reset(at, "", "")
+  }
+
+  private def reset(at: Long, id: String, durable: String): Unit = {
+    version = at
+    checkpointId = id
+    books = new Books(settings.divergence, 1, durable)
+    ledger = Ledger(durable, None, Vector.empty, 0L)
+    undo = null
+    purge.clear()
+    newLoss = None
+  }
+
+  private def restore(wanted: Long, id: String): Unit = {
+    // What this store itself still writes may be what it is about to look for.
+    ledger = backups.settle(ledger, wait = true)
+    resident.clear()
+    terms = Terms.newest(directory, text => logWarning(s"Tether: $storeId: $text"))
+    attempt = math.max(attempt, directory.lastAttempt()) + 1
+    if (wanted == 0L) {
+      reset(0L, id, "")
+      return
+    }
+    if (terms.isEmpty) throw new IllegalStateException(BoundedStateStoreProvider.foreignState(storeId, wanted))
+    val began = System.nanoTime()
+    val known = CheckpointId.parse(id)
+    val report = (text: String) => logWarning(s"Tether: $storeId: $text")
+    val found = new Restorer(directory, hadoop, group.isDefined, report).find(wanted, known)
+    found.steps.foreach(_.foreach(resident.load))
+    if (found.version < wanted) dropClosed(wanted - 1)
+    reset(wanted, id, found.tag)
+    ledger = ledger.copy(chainBytes = found.deltaBytes)
+    backups.snapshotBytes = found.snapshotBytes
+    restores += 1
+    versionsLost += wanted - found.version
+    val theta = terms.get.theta
+    val atMost = known.map(_.divergence).fold(theta)(math.min(theta, _))
+    val loss = Loss(wanted, found.version, if (found.version == wanted) 0.0 else atMost, found.extra)
+    val ms = (System.nanoTime() - began) / 1000000
+    if (loss.atMost + loss.extra > 0) {
+      // The same loss seen again (the task was retried, say) is not another one.
+      val again = terms.get.losses.lastOption.exists(l => l.wanted == wanted && l.got == found.version)
+      newLoss = if (again) None else Some(loss)
+      logWarning(s"Tether: $storeId wanted version $wanted and was restored from backup '${found.tag}' " +
+        s"(version ${found.version}) in $ms ms: at most ${loss.atMost} lost" +
+        (if (loss.extra > 0) s", and ${loss.extra} more because of unreadable backups" else "") +
+        s"; ${terms.get.failures + newLoss.size} losses so far")
+    } else {
+      logInfo(s"Tether: $storeId was restored to version $wanted, exactly, from '${found.tag}' in $ms ms")
+    }
+  }
+
+  /** Takes out what was closed, and given out, in batches that the backup does not know of. */
+  private def dropClosed(batch: Long): Unit = eventTime.foreach { time =>
+    val watermark = EventTime.watermark(storeId, batch, hadoop)
+    val family = resident.get(defaultSpec.name)
+    family.live.filter(entry => time.of(family.keyOf(entry)) <= watermark).foreach(family.swap(_, null))
+  }
+
+  // ---- committing -------------------------------------------------------------------------------
+
+  private[sql] def theta: Double = settings.theta(terms.map(_.failures).getOrElse(0))
+
+  /** Divergence from what is durable, with all rows changed so far. */
+  private[sql] def divergence: Double = books.value + ledger.behind
+
+  /** The same, but exact where the running total says that θ might be passed. */
+  private[sql] def checkedDivergence(limit: Double): Double = {
+    val quick = divergence
+    if (settings.divergence == Divergence.Count || quick * (1 + 1e-9) <= limit) quick
+    else books.recount() + ledger.behind
+  }
+
+  private[sql] def commit(store: BoundedStore, journal: Journal, mark: Books.Mark): Long = synchronized {
+    val before = new Undo(version, checkpointId, journal, mark, ledger)
+    val next = version + 1
+    val began = System.nanoTime()
+    try {
+      purgeDead()
+      agreeOnTerms()
+      ledger = backups.settle(ledger, wait = false)
+      backUpIfDue(next, books.value - mark.value, store.forceSnapshot)
+      snapshotIfDue(next, store.forceSnapshot)
+    } catch {
+      case error: Throwable =>
+        ledger = before.ledger
+        books = mark.books
+        throw error
+    }
+    waitedMs = (System.nanoTime() - began) / 1000000
+    version = next
+    undo = before
+    checkpointId = if (confs.enableStateStoreCheckpointIds) {
+      CheckpointId(UUID.randomUUID().toString, ledger.durable, ledger.pending.fold("")(_.tag), divergence).text
+    } else ""
+    store.metricsAtCommit = metrics
+    store.checkpointInfo = StateStoreCheckpointInfo(storeId.partitionId, next,
+      Option(checkpointId).filter(_.nonEmpty), Option(before.checkpointId).filter(_.nonEmpty))
+    restores = 0L
+    versionsLost = 0L
+    if (confs.commitValidationEnabled) TetherAccess.reportCommit(next, storeId, hadoop)
+    next
+  }
+
+  /** @param step how much the divergence has grown in this batch; the next is expected to be like it */
+  private def backUpIfDue(next: Long, step: Double, force: Boolean): Unit = {
+    val limit = theta
+    // Stores of one join back up together; one that stands alone may write while the next batch runs.
+    val aligned = settings.alignedEvery > 0 && next % settings.alignedEvery == 0
+    if (force || aligned || group.fold(isDue(limit))(_.isDue(next))) {
+      backUp(next, evenIfEmpty = aligned || group.isDefined)
+      ledger = backups.settle(ledger, wait = true)
+      if (ledger.carried.nonEmpty) {
+        throw new IllegalStateException(
+          s"$storeId could not be made durable at version $next. Why: its backup could not be written to " +
+            s"${directory.path} (see the log). What to do: see to it that the checkpoint can be written; " +
+            "the batch is run again.")
+      }
+    } else if (group.isEmpty && ledger.pending.isEmpty && divergence > 0 && divergence + step > limit) {
+      backUp(next, evenIfEmpty = false)
+    }
+  }
+
+  /** Whether θ would be passed: first by waiting for what is being written, then by counting exactly. */
+  private[sql] def isDue(limit: Double): Boolean = {
+    if (ledger.pending.nonEmpty && divergence > limit) ledger = backups.settle(ledger, wait = true)
+    checkedDivergence(limit) > limit
+  }
+
+  /** @param evenIfEmpty where several stores must have their backups at the same versions */
+  private def backUp(next: Long, evenIfEmpty: Boolean): Unit = {
+    ledger = backups.settle(ledger, wait = true)
+    val changed = ledger.carried :+ books
+    if (evenIfEmpty || changed.exists(!_.touched.isEmpty)) {
+      ledger = backups.startDelta(ledger, next, attempt, changed, changed.map(_.value).sum, resident.familyNames)
+      rememberDead(changed)
+      books = new Books(settings.divergence, books.generation + 1, ledger.pending.get.tag)
+    }
+  }
+
+  private def rememberDead(captured: Seq[Books]): Unit = captured.foreach { book =>
+    var at = 0
+    while (at < book.touched.size) {
+      val family = book.families.get(at)
+      val now = family.current(book.touched.get(at))
+      if (now != null && Entry.isDead(Entry.head(now))) purge.add((family, now))
+      at += 1
+    }
+  }
+
+  /** Removed rows stay as marks until their removal is in a backup and can no longer be undone. */
+  private def purgeDead(): Unit = {
+    purge.forEach { case (family, dead) => if (family.current(dead) eq dead) family.swap(dead, null) }
+    purge.clear()
+  }
+
+  /** A snapshot stands beside a delta of the same version: made where the chain of deltas has grown heavy. */
+  private def snapshotIfDue(next: Long, force: Boolean): Unit = {
+    val tag = ledger.pending.fold(ledger.durable)(_.tag)
+    val heavy = ledger.chainBytes > settings.snapshotRatio * backups.snapshotBytes
+    if (BackupFile.versionOf(tag) == next && (force || heavy)) {
+      backups.startSnapshot(next, tag, resident.familyNames, resident.everything())
+      ledger = ledger.copy(chainBytes = 0L)
+    }
+  }
+
+  /** Writes down θ and the losses where they have changed, before anything comes of it. */
+  private def agreeOnTerms(): Unit = {
+    val losses = terms.map(_.losses).getOrElse(Nil) ++ newLoss
+    val now = Terms(terms.map(_.sequence).getOrElse(0L) + 1, settings.theta(losses.size),
+      settings.maxStateError, settings.divergence.name, losses)
+    if (!terms.exists(known => now.copy(sequence = known.sequence, file = known.file) == known)) {
+      directory.create()
+      terms = Some(Terms.write(directory, now))
+    }
+    newLoss = None
+  }
+
+  private[sql] def aborted(journal: Journal, mark: Books.Mark): Unit = synchronized {
+    journal.undo()
+    books = mark.restore()
+  }
+
+  private[sql] def metrics: StateStoreMetrics = {
+    val (written, bytes) = backups.takeCounts()
+    StateStoreMetrics(
+      resident.liveKeys,
+      resident.bytes,
+      Map[StateStoreCustomMetric, Long](
+        Metrics.Divergence -> Metrics.whole(divergence),
+        Metrics.Threshold -> Metrics.whole(theta),
+        Metrics.Backups -> written,
+        Metrics.Bytes -> bytes,
+        Metrics.Restores -> restores,
+        Metrics.VersionsLost -> versionsLost,
+        Metrics.Failures -> terms.map(_.failures.toLong).getOrElse(0L),
+        Metrics.Bound -> Metrics.whole(terms.map(_.spent).getOrElse(0.0)),
+        Metrics.Extra -> Metrics.whole(terms.map(_.losses.map(_.extra).sum).getOrElse(0.0)),
+        Metrics.Wait -> waitedMs))
+  }
+
+  // ---- housekeeping -----------------------------------------------------------------------------
+
+  override def doMaintenance(): Unit = doCleanupMaintenance()
+
+  override def doCleanupMaintenance(): Unit =
+    try Cleaner.clean(directory, oldestNeeded) catch {
+      case NonFatal(error) => logWarning(s"Tether: old backups of $storeId could not be removed", error)
+    }
+
+  /** Spark may ask again for any version that the user lets it keep; the driver has committed this one. */
+  private def oldestNeeded: Long = synchronized {
+    val committed = if (open == null) version else open.version
+    committed - confs.minVersionsToRetain
+  }
+
+  /**
+   * What is in memory is at its last committed version: kept, a planned restart loses nothing. Not if the
+   * checkpoint is no longer the one that it was: another has taken over, or it was rewound, or made anew.
+   */
+  private def lastBackup(): Unit =
+    if (version > 0 && (divergence > 0 || group.isDefined) && terms.exists(known => directory.has(known.file))
+        && directory.lastAttempt() <= attempt) {
+      backUp(version, evenIfEmpty = group.isDefined)
+      ledger = backups.settle(ledger, wait = true)
+    }
+
+  override def close(): Unit = {
+    group.foreach(_.leave(this))
+    synchronized {
+      if (open != null && open.isWriting) open.abort()
+      try lastBackup() catch { case NonFatal(error) => logWarning(s"Tether: last backup of $storeId failed", error) }
+      version = -1L
+      undo = null
+      resident.clear()
+    }
+  }
+}
+
+object BoundedStateStoreProvider {
+  private final val TurnNanos = 60L * 1000 * 1000 * 1000
+
+  private def foreignState(id: StateStoreId, wanted: Long): String =
+    s"$id has no backup of Tether's, yet Spark asks for its version $wanted. Why: the checkpoint " +
+      s"${id.checkpointRootLocation} was written with another state store, or its files are gone. " +
+      "What to do: start the query with a new checkpoint, seeded from the old state where needed " +
+      "(see \"Moving to and from Spark's stores\" in docs/sql.md)."
+}
+
+/** How to go back to the version before the last commit. */
+final class Undo(
+    val version: Long, val checkpointId: String, val journal: Journal, val mark: Books.Mark, val ledger: Ledger)

@@ -1,0 +1,68 @@
+package tether.sql
+
+import java.io.{BufferedReader, FileNotFoundException, InputStreamReader}
+import java.nio.charset.StandardCharsets.UTF_8
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.json4s._
+import org.json4s.jackson.JsonMethods.parse
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStoreId}
+import org.apache.spark.sql.types._
+
+/**
+ * When a row of state is closed: its window has ended, or its time has passed, by the watermark.
+ *
+ * Dropping a closed row is no change of the answer, so it does not count as divergence; and a restore
+ * drops rows that were closed when the lost version was made, or they would be given out twice.
+ */
+final class EventTime(ordinal: Int, isWindow: Boolean) {
+  /** Microseconds; the end of a window. */
+  def of(key: UnsafeRow): Long =
+    if (key.isNullAt(ordinal)) Long.MaxValue
+    else if (!isWindow) key.getLong(ordinal)
+    else {
+      val window = key.getStruct(ordinal, 2)
+      if (window.isNullAt(1)) Long.MaxValue else window.getLong(1)
+    }
+}
+
+object EventTime {
+  private final val Delay = "spark.watermarkDelayMs" // how Spark marks a column that has a watermark
+
+  /** The event time in the keys of a store, where its rows are dropped by the query's own watermark. */
+  def in(spec: FamilySpec): Option[EventTime] = spec.encoder match {
+    case _: NoPrefixKeyStateEncoderSpec =>
+      spec.keySchema.fields.zipWithIndex.collectFirst {
+        case (StructField(_, window: StructType, _, meta), at)
+            if meta.contains(Delay) && window.fieldNames.sameElements(Array("start", "end")) =>
+          new EventTime(at, isWindow = true)
+        case (StructField(_, TimestampType | TimestampNTZType, _, meta), at) if meta.contains(Delay) =>
+          new EventTime(at, isWindow = false)
+      }
+    case _ => None
+  }
+
+  /**
+   * The watermark, in microseconds, with which a batch was run; the least value where it is not known.
+   *
+   * Only for a query with one stateful operator: others have watermarks of their own.
+   */
+  def watermark(id: StateStoreId, batch: Long, conf: Configuration): Long = {
+    val root = new Path(id.checkpointRootLocation)
+    val fs = root.getFileSystem(conf)
+    val alone = id.operatorId == 0 && !fs.exists(new Path(root, "1"))
+    if (!alone || batch < 0) Long.MinValue else {
+      try {
+        val in = new BufferedReader(new InputStreamReader(fs.open(new Path(root.getParent, s"offsets/$batch")), UTF_8))
+        val lines = try Iterator.continually(in.readLine()).takeWhile(_ != null).take(2).toList finally in.close()
+        lines.lift(1).map(parse(_) \ "batchWatermarkMs") match {
+          case Some(JInt(millis)) => millis.toLong * 1000
+          case _ => Long.MinValue
+        }
+      } catch { case _: FileNotFoundException => Long.MinValue }
+    }
+  }
+}

@@ -1,0 +1,83 @@
+"""Stateful processors of every kind of state: value, list, map, with timers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Remembering(StatefulProcessor):
+    """A sum (value), the newest amounts (list), amounts by their last digit (map), and a timer."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.total = handle.getValueState("total", "total long")
+        self.recent = handle.getListState("recent", "v long")
+        self.digits = handle.getMapState("digits", "digit long", "n long")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[Any]:
+        (total,) = self.total.get() if self.total.exists() else (0,)
+        for frame in rows:
+            for v in frame.v:
+                total += int(v)
+                self.recent.appendValue((int(v),))
+                digit = (int(v) % 3,)
+                seen = self.digits.getValue(digit)[0] if self.digits.containsKey(digit) else 0
+                self.digits.updateValue(digit, (seen + 1,))
+        kept = [row[0] for row in self.recent.get()][-4:]
+        self.recent.put([(v,) for v in kept])
+        self.total.update((total,))
+        if timerValues.getCurrentWatermarkInMs() > 0:
+            self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 4000)
+        shown = [("total", total), ("recent", sum(kept))]
+        shown += [(f"digit {k[0]}", v[0]) for k, v in self.digits.iterator()]
+        yield pd.DataFrame(
+            {
+                "k": [key[0]] * len(shown),
+                "what": [a for a, _ in shown],
+                "amount": [b for _, b in shown],
+            }
+        )
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        if self.digits.exists():
+            self.digits.clear()
+        yield pd.DataFrame(
+            {
+                "k": [key[0]],
+                "what": ["expired"],
+                "amount": [expiredTimerInfo.getExpiryTimeInMs() % 1000_000],
+            }
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class Counting(StatefulProcessor):
+    """The same sum in the row form, forgotten when it is a multiple of 5."""
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "total long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        (total,) = self.total.get() if self.total.exists() else (0,)
+        total += sum(row.v for row in rows)
+        if total % 5:
+            self.total.update((total,))
+        elif self.total.exists():
+            self.total.clear()
+        yield Row(k=key[0], total=total)
+
+    def close(self) -> None:
+        pass
