@@ -35,8 +35,8 @@ def sketch(new: Any) -> SketchState:
         >>> state.begin(0)
         >>> for value in range(100):
         ...     handle.value.update(float(value))
-        >>> handle.divergence(), handle.value.get_quantile(0.5)
-        (100.0, 49.0)
+        >>> handle.divergence(), 45 < handle.value.get_quantile(0.5) < 55
+        (100.0, True)
     """
     return SketchState(new)
 
