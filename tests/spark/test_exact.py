@@ -124,7 +124,6 @@ def forget(tmp_path, kind, epoch, *, only=None):
 
 
 SHORT = [
-    ("mini-batch", "loop"),
     ("upstream-backup", "loop"),
     ("barrier-sync", "counts"),
     ("barrier-async", "loop"),

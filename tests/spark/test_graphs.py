@@ -136,7 +136,7 @@ def test_fan_in_of_operators_and_of_two_sources(spark, source, tmp_path):
     query.stop()
 
 
-@pytest.mark.parametrize("keys", [[3], [0, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("keys", [[3], pytest.param([0, 1, 2, 3, 4, 5], marks=pytest.mark.long)])
 def test_a_sink_may_put_partitions_together(spark, tmp_path, keys):
     write_epochs(tmp_path / "in", [pa.table({"k": keys})] * 3)
     rows = tether.stream(read_epochs(spark, tmp_path / "in", "k long"))
@@ -225,7 +225,14 @@ def test_feedback_of_an_epoch_is_there_in_the_next_one(source, tmp_path):
     query.stop()
 
 
-@pytest.mark.parametrize("model", [tether.SSP(1), tether.SSP(3), tether.ASP()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        tether.SSP(1),
+        pytest.param(tether.SSP(3), marks=pytest.mark.long),
+        pytest.param(tether.ASP(), marks=pytest.mark.long),
+    ],
+)
 def test_no_slot_ever_uses_a_staler_model_than_allowed(spark, tmp_path, model):
     write_epochs(tmp_path / "in", skewed_keys(8, rows=50, keys=20, seed=1))
     rows = tether.stream(read_epochs(spark, tmp_path / "in", "k long"))

@@ -109,6 +109,7 @@ def test_a_driver_that_is_killed_loses_no_more_than_its_bound(
     assert max(metrics["over"]) <= 0
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_an_executor_that_is_killed_loses_no_more_than_its_bound(
@@ -133,6 +134,7 @@ def test_an_executor_that_is_killed_loses_no_more_than_its_bound(
     assert max(metrics["over"]) <= 0
 
 
+@pytest.mark.long
 def test_a_python_worker_that_is_killed_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
