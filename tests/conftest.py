@@ -42,18 +42,15 @@ for _name, _value in {
 ON_SPARK = ("tests/spark/", "tests/sql/", "tests/docs/", "tests/algorithms/test_on_spark")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Leave the long tests to those who ask for them; keep all of Spark in one process.
 
     Where tests run in several processes, those with Spark would else start it once in each.
     """
-    skip = pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1")
-    for item in items:
-        if item.get_closest_marker("long") and not os.environ.get("TETHER_LONG"):
-            item.add_marker(skip)
-        if any(place in item.path.as_posix() for place in ON_SPARK):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    if item.get_closest_marker("long") and not os.environ.get("TETHER_LONG"):
+        item.add_marker(pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1"))
+    if any(place in item.path.as_posix() for place in ON_SPARK):
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
