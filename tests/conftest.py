@@ -39,18 +39,10 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 
-ON_SPARK = ("tests/spark/", "tests/sql/", "tests/docs/", "tests/algorithms/test_on_spark")
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave the long tests to those who ask for them; keep all of Spark in one process.
-
-    Where tests run in several processes, those with Spark would else start it once in each.
-    """
+    """Leave the long tests to those who ask for them."""
     if item.get_closest_marker("long") and not os.environ.get("TETHER_LONG"):
         item.add_marker(pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1"))
-    if any(place in item.path.as_posix() for place in ON_SPARK):
-        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: s
 def test_the_whole_suite_runs_unfiltered(clone: Path) -> None:
     planned = make(clone, "--dry-run", "test").splitlines()[-1]
     suite = ["scripts/run", "python", "-m", "pytest"]
-    assert planned.split() == [*suite, "-n", "2", "--dist", "loadgroup"]
+    assert planned.split() == [*suite, "-n", "2", "--dist", "loadfile"]
 
 
 def test_the_full_check_is_lint_and_all_tests_and_stops_at_a_failure() -> None:
