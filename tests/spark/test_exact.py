@@ -125,7 +125,6 @@ def forget(tmp_path, kind, epoch, *, only=None):
 
 SHORT = [
     ("upstream-backup", "loop"),
-    ("barrier-sync", "counts"),
     ("barrier-async", "loop"),
 ]
 CASES = [
@@ -284,6 +283,7 @@ def killed_and_started_again(work, policy, point):
     assert result["bound"]["spent"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", ["barrier-async"])
 def test_a_killed_job_changes_no_answer(tmp_path, name):

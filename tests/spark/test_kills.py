@@ -68,6 +68,7 @@ def test_a_job_killed_before_sparks_commit_finds_its_state_on_the_node(tmp_path,
     assert "recovery" not in events
 
 
+@pytest.mark.long
 def test_exact_backups_lose_nothing_when_the_job_is_killed(tmp_path, tables):
     write_epochs(tmp_path / "in", tables)
     counting = Counting(tmp_path, "mini-batch")

@@ -29,7 +29,9 @@ def some_batches(seed: int, *, batches: int = 3, rows: int = 25) -> Batches:
     ]
 
 
-EXAMPLES = int(os.environ.get("TETHER_SQL_EXAMPLES", "2"))
+SHORT = ("sums", "windows", "outer join", "row processor")
+"""Kinds of queries in the short form of these tests; make chaos compares all of them."""
+EXAMPLES = int(os.environ.get("TETHER_SQL_EXAMPLES", "1"))
 """Random queries to compare; each takes seconds. More in long runs: TETHER_SQL_EXAMPLES=100."""
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
@@ -46,7 +48,10 @@ def compare(spark: SparkSession, folder: Path, kind: str, batches: Batches, thet
     return ours
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in SHORT else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS],
+)
 def test_every_kind_of_query_gives_what_spark_gives(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -54,6 +59,7 @@ def test_every_kind_of_query_gives_what_spark_gives(
     assert sum(map(len, ours.output.values())) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["3", "4"])
 def test_joins_in_column_families_give_what_spark_gives(
     spark: SparkSession, tmp_path: Path, version: str

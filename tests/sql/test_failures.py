@@ -60,7 +60,14 @@ def wrong_keys(run: Run, batches: Batches) -> int:
     return sum(found[k] != v for k, v in truth(batches).items())
 
 
-@pytest.mark.parametrize("kind", ["windows", "outer join", "sessions"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "windows",
+        pytest.param("outer join", marks=pytest.mark.long),
+        pytest.param("sessions", marks=pytest.mark.long),
+    ],
+)
 def test_with_no_error_allowed_restarts_change_nothing(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -76,7 +83,7 @@ def test_with_no_error_allowed_restarts_change_nothing(
     assert sum(ours.metric("tetherFailures")) == 0
 
 
-@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_a_loss_is_within_its_bound_and_counted(
     spark: SparkSession, tmp_path: Path, version: str
 ) -> None:
@@ -187,6 +194,7 @@ def test_the_bound_and_story_of_a_running_query_are_told(
     assert (restore.batch, restore.detail["restores"]) == (2, 2)
 
 
+@pytest.mark.long
 def test_a_rewind_makes_a_restart_exact_at_the_price_of_reading_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -218,6 +226,7 @@ def test_windows_that_were_given_out_do_not_come_back_with_an_old_backup(
     assert run.metric("tetherFailures")[-1] > 0
 
 
+@pytest.mark.long
 def test_the_stores_of_a_join_come_back_at_one_version(spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, "inner join", tmp_path)
     batches = [[(4 * n + i % 4, i % 5, i) for i in range(12)] for n in range(4)]

@@ -89,6 +89,7 @@ def wrong_keys(result: dict[str, Any], batches: Batches) -> int:
     return sum(found[key] != total for key, total in truth(batches).items())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theta", [120.0] if ROUNDS == 1 else [0.0, 120.0])
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_a_driver_that_is_killed_loses_no_more_than_its_bound(
