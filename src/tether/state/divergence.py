@@ -140,6 +140,8 @@ class Divergence:
                 if old is not None:
                     minus = self._sum(rule, old, durable, narrow, infinite=infinite)
                 exact = self.norm == "l1" and rule.weight == 1.0
+                # Squares of tiny differences vanish, and need slack; where nothing differs, none.
+                exact = exact or (not plus and not minus and np.array_equal(new, durable))
                 self._add(plus, minus, len(new), 0.0 if exact else len(new) * _TINY)
         if gained:
             self._set_whole(self._get_whole() + gained)

@@ -259,14 +259,32 @@ class SlotState(Declarations):
 
         Returns:
             By name, the exports that hold something.
+
+        Raises:
+            BadValueError: Another export is being written; nothing is changed.
         """
+        self._expect_nothing_pending()
         return export_shared(
             self._primitives.values(), target, lambda primitive, share: primitive.export(share)
         )
 
     def export_full(self) -> dict[str, Export]:
-        """Take out the whole state of all primitives."""
+        """Take out the whole state of all primitives.
+
+        Raises:
+            BadValueError: Another export is being written; nothing is changed.
+        """
+        self._expect_nothing_pending()
         return {name: primitive.export_full() for name, primitive in self._primitives.items()}
+
+    def _expect_nothing_pending(self) -> None:
+        # Here and not in each primitive: the first ones would be taken for durable by then.
+        if self.pending is not None:
+            raise BadValueError(
+                "The state cannot be exported now.",
+                why="An earlier export is still being written, and would become durable after this one.",
+                do="Settle or abandon that one first.",
+            )
 
     def begin_export(self, target: float) -> PendingExport | None:
         """Take out what ``export`` would, to be written while the state goes on changing.
