@@ -80,6 +80,7 @@ def test_exact_backups_lose_nothing_when_the_job_is_killed(tmp_path, tables):
     assert result["bound"]["spent"] == 0
 
 
+@pytest.mark.long
 def test_many_losses_stay_within_the_bound(tmp_path, tables):
     """The whole job killed in one epoch after the other, state lost every time."""
     write_epochs(tmp_path / "in", tables)

@@ -18,7 +18,8 @@ import pytest
 from tests.sql import queries
 from tests.sql.queries import Batches, Run, write_batches
 from tests.sql.test_failures import KEYS, many_keys, truth
-from tether.cli.processes import command_of, descendants, kill, kill_all
+
+from tether.testing.processes import command_of, descendants, kill, kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
