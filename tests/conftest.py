@@ -13,6 +13,8 @@ import fsspec
 import pytest
 from hypothesis import settings
 
+from tether.data import DataFolder
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,6 +45,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Leave the long tests to those who ask for them."""
     if item.get_closest_marker("long") and not os.environ.get("TETHER_LONG"):
         item.add_marker(pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1"))
+
+
+@pytest.fixture(scope="session")
+def data() -> DataFolder:
+    """Public data sets, where the machine has them."""
+    folder = DataFolder()
+    if not folder.has("covtype"):
+        pytest.skip("no data sets here: set TETHER_DATA to their folder")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
 _SEED = 23
 
 
-class Examples:
+class Examples(ABC):
     """Rows as a model sees them: ``margins`` for predicting, ``descend`` for learning."""
 
     count: int
 
+    @abstractmethod
     def margins(self, weights: Floats, rows: slice) -> Floats:
         """w·x of some rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def descend(self, weights: Floats, rows: slice, steps: Floats) -> None:
         """Take Σ steps·x off the weights, in place."""
-        raise NotImplementedError
 
     def touched(self) -> Places | None:
         """Which weights these rows use, each once; None: all of them."""
@@ -99,26 +100,26 @@ class SparseExamples(Examples):
         weights[-1] -= steps.sum()
 
 
-class Features:
+class Features(ABC):
     """Reads examples out of rows. See ``DenseFeatures``, ``VectorFeatures``, ``HashedFeatures``."""
 
     size: int
     """Number of weights, the intercept included."""
 
+    @abstractmethod
     def columns(self) -> list[str]:
         """Columns that must be in the input."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check(self, types: dict[str, pa.DataType]) -> None:
         """Refuse columns of a wrong type, before any row is read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, rows: pa.RecordBatch) -> tuple[Examples, Flags]:
         """Examples of the rows that can be used, and which rows these are.
 
         A row can be used if it has the right length, and no null, NaN or infinity.
         """
-        raise NotImplementedError
 
 
 class DenseFeatures(Features):

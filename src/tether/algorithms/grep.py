@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tether.algorithms.text import check_text
 from tether.core.errors import BadValueError
 from tether.operator import Operator
 
@@ -43,17 +44,7 @@ class Grep(Operator):
     def bind(self, schema: StructType, key: list[str]) -> None:
         """Rows go out as they come in."""
         del key
-        if self._column not in schema.names:
-            raise BadValueError(
-                f"The text column {self._column!r} is not in the input.",
-                why=f"The input has the columns {schema.names}.",
-            )
-        kind = schema[self._column].dataType.simpleString()
-        if kind != "string":
-            raise BadValueError(
-                f"The column {self._column!r} of type {kind} is not text.",
-                do="Cast it to string first.",
-            )
+        check_text(schema, self._column)
         self.output = schema
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:

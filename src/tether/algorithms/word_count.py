@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from tether.algorithms.aggregate import KeyedAggregate
-from tether.core.errors import BadValueError
+from tether.algorithms.text import check_text
 from tether.operator import Operator
 
 if TYPE_CHECKING:
@@ -67,11 +67,7 @@ class PartialCounts(Operator):
     def bind(self, schema: StructType, key: list[str]) -> None:
         """Check the text column."""
         del key
-        if self._column not in schema.names:
-            raise BadValueError(
-                f"The text column {self._column!r} is not in the input.",
-                why=f"The input has the columns {schema.names}.",
-            )
+        check_text(schema, self._column)
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
         """Split, lower and count in Arrow."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.names import slot_key
 from tether.backup.protocol import unreadable_frame
-from tether.backup.recovery import recover_chain
-from tether.core.errors import BackupUnreadableError
+from tether.backup.recovery import recover_chain, require_whole
 
 if TYPE_CHECKING:
     from tether.backup.frames import Frame, FrameRef
@@ -38,14 +37,9 @@ def read_part(
         BackupUnreadableError: any of it is damaged or missing.
     """
     chain = recover_chain(store, history, operator, slot, snapshot.epoch + 1)
-    if chain.unreadable:
-        reasons = "; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in chain.unreadable)
-        raise BackupUnreadableError(
-            f"Snapshot {snapshot.number} cannot be restored: slot {slot} of {operator!r}.",
-            why=reasons,
-            do="Restore the backup directory from a copy, or start anew with an empty backup "
-            "directory and Spark checkpoint.",
-        )
+    require_whole(
+        chain, f"Snapshot {snapshot.number} cannot be restored: slot {slot} of {operator!r}."
+    )
     ref = snapshot.items.get(slot_key(operator, slot))
     return RestoredPart(chain.frames, None if ref is None else _items(store, ref, operator, slot))
 

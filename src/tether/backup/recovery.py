@@ -30,6 +30,25 @@ class RestoredChain(NamedTuple):
     """To be added to the bound; infinite if commit records are lost that this chain rests on."""
 
 
+def require_whole(chain: RestoredChain, what: str) -> None:
+    """Refuse a chain of which anything was skipped: an exact restore has no bound to widen.
+
+    Args:
+        chain: What was read.
+        what: What cannot be done with less, for the error.
+
+    Raises:
+        BackupUnreadableError: names every frame that cannot be read.
+    """
+    if chain.unreadable:
+        raise BackupUnreadableError(
+            what,
+            why="; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in chain.unreadable),
+            do="Restore the backup directory from a copy, or start anew with an empty backup "
+            "directory and Spark checkpoint.",
+        )
+
+
 def recover_chain(
     store: BackupStore, history: CommitHistory, operator: str, slot: int, before_epoch: int
 ) -> RestoredChain:

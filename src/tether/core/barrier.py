@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-from tether.core.budget import Budget
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
+from tether.core.exact import ExactPolicy
 from tether.core.policy import (
     BackUpState,
     BarrierAligned,
@@ -33,7 +33,7 @@ By = Literal["epochs", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(ExactPolicy):
     """Take a consistent snapshot of all slots now and then; after a loss go back to the newest.
 
     Intuition: between snapshots nothing at all is written. The price is paid after a loss: the
@@ -97,19 +97,9 @@ class Barrier:
         return "barrier"
 
     @property
-    def keeps_backups(self) -> bool:
-        """True: state is backed up."""
-        return True
-
-    @property
     def recovery(self) -> Recovery:
         """Slots go back to the newest complete snapshot; the source is read again from there."""
         return "rewind"
-
-    @property
-    def budget(self) -> Budget:
-        """Nothing may be lost."""
-        return Budget()
 
     def describe(self) -> Mapping[str, object]:
         """Settings as plain values."""
@@ -121,10 +111,6 @@ class Barrier:
             "mode": self.mode,
             "patience": patience,
         }
-
-    def initial(self) -> SlotPolicyState:
-        """State of a slot that has never failed."""
-        return SlotPolicyState()
 
     def threshold(self, state: SlotPolicyState, placement: Placement) -> float:  # noqa: ARG002
         """Infinite: what is not in a snapshot is read again, however much it is."""

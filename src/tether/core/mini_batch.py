@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tether.core.budget import Budget
+from tether.core.exact import ExactPolicy
 from tether.core.policy import (
     BackUpState,
     EpochApplied,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class MiniBatch:
+class MiniBatch(ExactPolicy):
     """Back up all that an epoch changed, before the epoch may be committed.
 
     Guarantee: exact. Every committed epoch is durable, and the rows of one that was not committed
@@ -46,27 +46,13 @@ class MiniBatch:
         return "mini-batch"
 
     @property
-    def keeps_backups(self) -> bool:
-        """True: state is backed up."""
-        return True
-
-    @property
     def recovery(self) -> Recovery:
         """From the backup of the epoch before."""
         return "last-epoch"
 
-    @property
-    def budget(self) -> Budget:
-        """Nothing may be lost."""
-        return Budget()
-
     def describe(self) -> Mapping[str, object]:
         """Settings as plain values."""
         return {"policy": self.name}
-
-    def initial(self) -> SlotPolicyState:
-        """State of a slot that has never failed."""
-        return SlotPolicyState()
 
     def threshold(self, state: SlotPolicyState, placement: Placement) -> float:  # noqa: ARG002
         """0: no divergence may be carried into a committed epoch."""

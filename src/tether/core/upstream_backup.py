@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tether.core.budget import Budget
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
+from tether.core.exact import ExactPolicy
 from tether.core.policy import (
     BackupCounts,
     BackUpState,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamBackup:
+class UpstreamBackup(ExactPolicy):
     """Make every item durable at its sender before it is sent on; back up state now and then.
 
     Intuition: a lost slot alone goes back, to its own last backup, and is given again just what it
@@ -89,19 +89,9 @@ class UpstreamBackup:
         return "upstream-backup"
 
     @property
-    def keeps_backups(self) -> bool:
-        """True: state is backed up."""
-        return True
-
-    @property
     def recovery(self) -> Recovery:
         """The lost slot goes back to its own backup; logged rows since are given to it again."""
         return "replay"
-
-    @property
-    def budget(self) -> Budget:
-        """Nothing may be lost."""
-        return Budget()
 
     def describe(self) -> Mapping[str, object]:
         """Settings as plain values."""
@@ -111,10 +101,6 @@ class UpstreamBackup:
             "of_items": self.of_items,
             "most_items": self.most_items,
         }
-
-    def initial(self) -> SlotPolicyState:
-        """State of a slot that has never failed."""
-        return SlotPolicyState()
 
     def threshold(self, state: SlotPolicyState, placement: Placement) -> float:  # noqa: ARG002
         """Infinite: what is not in a backup is replayed, however much it is."""

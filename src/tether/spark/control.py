@@ -144,12 +144,12 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool
     """Whether the backup held the state as of the epoch before: nothing was lost."""
     bound: float
-    extra_bound: float
-    frames: int
-    bytes: int
-    entries: int
-    unreadable: list[str]
-    seconds: dict[str, float]
+    extra_bound: float = 0.0
+    frames: int = 0
+    bytes: int = 0
+    entries: int = 0
+    unreadable: list[str] = []
+    seconds: dict[str, float] = {}
     rows_replayed: int = 0
     """Logged rows that the slot was given again."""
 

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.parts import read_part, read_rows
-from tether.backup.recovery import recover_chain
+from tether.backup.recovery import recover_chain, require_whole
 from tether.core.errors import BackupUnreadableError
 from tether.core.policy import Recovered, SlotPolicyState
 from tether.spark.control import RecoveryReport, SlotMemory
@@ -102,12 +102,6 @@ def rewound_to_start(reason: str) -> RecoveryReport:
         backup_epoch=-1,
         exact=True,
         bound=0.0,
-        extra_bound=0.0,
-        frames=0,
-        bytes=0,
-        entries=0,
-        unreadable=[],
-        seconds={},
     )
 
 
@@ -117,14 +111,7 @@ def _own_backup(program: Program, slot: int) -> _Backup:
     commits = history.chain(control.operator, slot, control.epoch)
     found = time.perf_counter()
     chain = recover_chain(store, history, control.operator, slot, control.epoch)
-    if chain.unreadable:
-        reasons = "; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in chain.unreadable)
-        raise BackupUnreadableError(
-            f"Slot {slot} of {control.operator!r} cannot be restored exactly.",
-            why=reasons,
-            do="Restore the backup directory from a copy, or start anew with an empty backup "
-            "directory and Spark checkpoint.",
-        )
+    require_whole(chain, f"Slot {slot} of {control.operator!r} cannot be restored exactly.")
     failures = history.slot_facts(control.operator, slot, control.epoch).failures
     if not commits:
         return _Backup(control.first_epoch - 1, [], b"", failures, found)

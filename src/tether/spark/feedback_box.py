@@ -8,14 +8,15 @@ driver that dies loses at most l feedback items.
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from tether.backup.commits import SlotCommit
-from tether.backup.frames import FrameHeader
 from tether.backup.names import slot_key
 from tether.backup.recovery import recover_chain
 from tether.core.approximate import Approximate
+from tether.spark.driver_items import ITEMS, items_header
 from tether.spark.feedback import merge_items, pack_items, unpack_items
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class FeedbackBox:
         """Make an epoch's feedback durable where the policy asks for it; entries for its commit."""
         entries = {}
         for operator in operators:
+            if operator.node.feedback_to is None:
+                continue
             own = [statuses[key] for key in sorted(statuses) if key[0] == operator.name]
             items = merge_items(status.feedback for status in own)
             if store is None or not items or not operator.policy.keeps_backups:
@@ -107,24 +110,12 @@ class FeedbackBox:
                 continue
             self._unsaved[operator.name] = 0
             name = box_name(operator)
-            header = FrameHeader(
-                query=query_id,
-                operator=name,
-                slot=0,
-                epoch=epoch,
-                sequence=epoch,
-                failures=0,
-                kind="full",
-                cause="items",
-                attempt=f"{run_id}-{time.monotonic_ns()}",
-                lineage=run_id,
-                divergence_before=0.0,
-                divergence_after=0.0,
-                carried=0.0,
-                entries=count,
-                written_at=time.time(),
+            header = items_header(
+                name, query=query_id, run=run_id, epoch=epoch, sequence=epoch, entries=count
             )
-            ref = store.append(header, {"items": list(unpack_items(items))})
+            # Each one holds all that is still to be delivered: an image, not a log.
+            header = msgspec.structs.replace(header, kind="full")
+            ref = store.append(header, {ITEMS: list(unpack_items(items))})
             entries[slot_key(name, 0)] = SlotCommit(
                 epoch=epoch, frame=ref, kind="full", divergence_after=0.0
             )
@@ -161,7 +152,7 @@ class FeedbackBox:
             for frame in chain.frames[-1:]:
                 if frame.header.epoch < committed and not again:
                     continue
-                items = pack_items(frame.parts["items"])
+                items = pack_items(frame.parts[ITEMS])
                 self._put(operator.node.feedback_to.name, Sent(frame.header.epoch, items))
 
     def put_back(

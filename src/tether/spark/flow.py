@@ -115,10 +115,6 @@ class Flow:
         """The nodes themselves and all that their rows come from."""
         return set(_parents_first(tuple(nodes)))
 
-    def consumers(self, node: Node) -> int:
-        """How many nodes and sinks take this node's rows."""
-        return sum(child.parents.count(node) for child in self.order) + self.ends.count(node)
-
     def children(self, node: OperatorNode) -> list[OperatorNode]:
         """The operators that the node's rows reach next, through steps or directly."""
         return [other for other in self.operators if node in _feeding(other)]

@@ -150,12 +150,6 @@ def _recover_nothing(
         backup_epoch=-1,
         exact=False,
         bound=math.inf,
-        extra_bound=0.0,
-        frames=0,
-        bytes=0,
-        entries=0,
-        unreadable=[],
-        seconds={},
     )
     loss = Loss(
         slot=slot,

@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 
 from tether.backup.commits import CommitRecord, SlotCommit
-from tether.backup.frames import FrameHeader
 from tether.backup.names import slot_key
 from tether.core.graph import SlotId
 from tether.core.snapshots import (
@@ -30,6 +29,7 @@ from tether.core.snapshots import (
     resumed,
 )
 from tether.spark.commit_entries import slot_commit
+from tether.spark.driver_items import ITEMS, items_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -137,24 +137,16 @@ class SnapshotKeeper:
         assert taken is not None
         items: dict[str, FrameRef] = {}
         for name, batches in taken.held.items():
-            header = FrameHeader(
+            header = items_header(
+                name,
                 query=query_id,
-                operator=name,
-                slot=0,
+                run=run_id,
                 epoch=taken.epoch,
                 sequence=taken.number,
-                failures=0,
-                kind="items",
-                cause="snapshot",
-                attempt=f"{run_id}-{time.monotonic_ns()}",
-                lineage=run_id,
-                divergence_before=0.0,
-                divergence_after=0.0,
-                carried=0.0,
                 entries=sum(batch.num_rows for batch in batches),
-                written_at=time.time(),
+                cause="snapshot",
             )
-            items[slot_key(name, 0)] = store.append(header, {"items": batches})
+            items[slot_key(name, 0)] = store.append(header, {ITEMS: batches})
         slots = {slot_key(*slot): commit for slot, commit in taken.slots.items()}
         return CommitRecord(
             epoch=taken.epoch, run=run_id, slots=slots, complete=taken.number, items=items

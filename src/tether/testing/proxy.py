@@ -29,7 +29,7 @@ _NOT_FORWARDED = {"connection", "transfer-encoding", "keep-alive", "content-leng
 
 
 @dataclass
-class Requests:
+class Request:
     """What a request is, for the function that decides on its trouble."""
 
     method: str
@@ -53,7 +53,7 @@ class LoopbackProxy:
     url: str
     latency_seconds: float = 0.0
     stall_seconds: float = 2.0
-    trouble: Callable[[Requests], Trouble | None] = field(default=lambda _: None)
+    trouble: Callable[[Request], Trouble | None] = field(default=lambda _: None)
     seen: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _first_answers: dict[str, tuple[int, list[tuple[str, str]], bytes]] = field(
@@ -65,7 +65,7 @@ class LoopbackProxy:
         with self._lock:
             number = self.seen.get("requests", 0)
             self.seen["requests"] = number + 1
-        chosen = self.trouble(Requests(method, path, number))
+        chosen = self.trouble(Request(method, path, number))
         if chosen is not None:
             with self._lock:
                 self.seen[chosen] = self.seen.get(chosen, 0) + 1
