@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,22 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tether.spark.query import Query
+
 SLOTS = 2
 WARM_UP = 2
 FEATURES = [f"x{number}" for number in range(28)]
+
+
+class Finished(NamedTuple):
+    """A run that is over."""
+
+    times: list[float]
+    """Milliseconds of each epoch after the warm-up."""
+    answers: dict[int, list[dict[str, Any]]]
+    """Rows that each epoch gave."""
+    right: bool
+    query: Query
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,27 @@ class Workload:
         **options: Any,
     ) -> Measurement:
         """Run all epochs under a policy; check the last answer."""
+        finished = self.run(session, source, policy, **options)
+        answers, times, slots = finished.answers, finished.times, finished.query.slots()
+        rate = self.rows / (np.median(times) / 1_000)
+        detail: dict[str, Any] = {
+            "items_per_second": round(float(rate)),
+            "rows_per_epoch": self.rows,
+        }
+        # Where the last epoch's time went: what is not in a slot is Spark's reading and shuffling.
+        detail["slot_seconds"] = {
+            f"{slot['operator']} {slot['slot']}": {
+                phase: round(seconds, 4) for phase, seconds in slot["seconds"].items()
+            }
+            for slot in slots
+        }
+        if keep_answers:
+            detail["answers"] = [row for epoch in sorted(answers) for row in answers[epoch]]
+        return Measurement(times, finished.right, detail)
+
+    def run(self, session: SparkSession, source: Path, policy: Any, **options: Any) -> Finished:
+        """Run all epochs under a policy to their end."""
         answers: dict[int, list[dict[str, Any]]] = {}
-        last = len(self.tables) - 1
 
         def sink(rows: Any, epoch: int) -> None:
             # Every epoch's rows are asked for, so that every epoch does all its work.
@@ -78,22 +110,7 @@ class Workload:
             )
             query.awaitTermination()
             times = epoch_times(query.recentProgress, WARM_UP)
-            slots = query.slots()
-        rate = self.rows / (np.median(times) / 1_000)
-        detail: dict[str, Any] = {
-            "items_per_second": round(float(rate)),
-            "rows_per_epoch": self.rows,
-        }
-        # Where the last epoch's time went: what is not in a slot is Spark's reading and shuffling.
-        detail["slot_seconds"] = {
-            f"{slot['operator']} {slot['slot']}": {
-                phase: round(seconds, 4) for phase, seconds in slot["seconds"].items()
-            }
-            for slot in slots
-        }
-        if keep_answers:
-            detail["answers"] = [row for epoch in sorted(answers) for row in answers[epoch]]
-        return Measurement(times, self.check(answers[last]), detail)
+        return Finished(times, answers, self.check(answers[len(self.tables) - 1]), query)
 
 
 def heavy_hitters(rows: int, epochs: int, seed: int) -> Workload:

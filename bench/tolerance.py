@@ -22,12 +22,11 @@ from bench.algorithm_streams import (
     online_join,
 )
 from bench.harness import Experiment, Goal, Measurement
-from bench.streams import epoch_times, scratch
+from bench.streams import scratch
 from tether.algorithms.grep import Grep, MergedLines
 from tether.algorithms.word_count import MergedCounts, PartialCounts
 from tether.cli.session import open_session
 from tether.data import zipf_text
-from tether.testing.epochs import read_epochs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,27 +81,10 @@ def _worst(experiment: Experiment, policy: str) -> float:
 
 
 def _measure(session: SparkSession, workload: Workload, source: Path, policy: Any) -> Measurement:
-    answers: dict[int, list[dict[str, Any]]] = {}
-
-    def sink(rows: Any, epoch: int) -> None:
-        answers[epoch] = [row.asDict() for row in rows.collect()]
-
-    with scratch() as directory:
-        stream = tether.stream(read_epochs(session, source, workload.schema))
-        query = workload.query(stream).start(
-            sink,
-            tolerance=policy,
-            backup=str(directory / "backup"),
-            checkpoint=str(directory / "checkpoint"),
-            trigger={"availableNow": True},
-        )
-        query.awaitTermination()
-        times = epoch_times(query.recentProgress, WARM_UP)
-        totals = query.totals()
-    mean = sum(times) / len(times)
-    right = workload.check(answers[max(answers)])
+    finished = workload.run(session, source, policy)
+    mean, totals = sum(finished.times) / len(finished.times), finished.query.totals()
     detail = {
-        "right": right,
+        "right": finished.right,
         "durable_bytes": totals["backup_bytes"] + totals["item_bytes"],
         "backups": totals["backups"],
         "items_per_second": round(workload.rows / (mean / 1_000)),

@@ -78,7 +78,7 @@ def apply_epoch(state: SlotState, epoch: int, size: int) -> None:
             state.begin_export(state.divergence() / 2)
     if epoch % 5 in (3, 4) and state.pending is not None:
         state.pending.settle() if epoch % 2 else state.pending.abandon()
-    if epoch % 7 == 5:
+    if epoch % 7 == 5 and state.pending is None:
         state.export_full()
     if epoch % 5 == 4:
         tables["words"].clear()

@@ -80,7 +80,10 @@ class Ledger:
         with self._lock:
             for slot, status in statuses.items():
                 self._note_loss(slot, status)
-                self._statuses[slot] = status
+                last = self._statuses.get(slot)
+                # A flush runs no epoch: where the last one's time went is still the news.
+                seconds = status.seconds or (last.seconds if last is not None else {})
+                self._statuses[slot] = msgspec.structs.replace(status, seconds=seconds)
                 self._failures[slot] = status.failures
                 self.totals["rows"] += status.rows_in
                 self.totals["rollbacks"] += status.rolled_back
