@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS = 2
+FILES = SLOTS
+"""Files an epoch, for all contenders: Spark reads a small file in one task, and both cores must read."""
 KEYS = 1_150_000
 ROWS = 1_000_000
 DISTINCT = 130_000
@@ -48,7 +50,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     experiment = Experiment("counts", seed=seed, repeats=1 if quick else 3)
     with scratch() as directory:
         source = directory / "in"
-        write_epochs(source, _epochs(epochs, seed))
+        write_epochs(source, _epochs(epochs, seed), files=FILES)
         truth = _truth(session, source)
         # Drift is one unit of v a row, about half of it in each slot, so this is a backup in ten.
         theta_in_epochs = 10
@@ -59,7 +61,8 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         # favour; what is compared is the time per row.
         small = directory / "in-pandas"
         share = PANDAS_SHARE
-        write_epochs(small, _epochs(LOADING + PANDAS_EPOCHS, seed, load=False, share=share))
+        some = _epochs(LOADING + PANDAS_EPOCHS, seed, load=False, share=share)
+        write_epochs(small, some, files=FILES)
         small_truth = _truth(session, small)
         experiment.measure(
             {
@@ -133,6 +136,10 @@ def _truth(session: SparkSession, source: Path) -> Digest:
     return _digest(totals, "k", "total")
 
 
+def _read(session: SparkSession, source: Path) -> DataFrame:
+    return read_epochs(session, source, SCHEMA, files=FILES)
+
+
 def _measured(progress: list[dict[str, Any]], skip: int = LOADING + WARM_UP) -> list[float]:
     return epoch_times([p for p in progress if p["numInputRows"]], skip)
 
@@ -147,7 +154,7 @@ def _stateless(session: SparkSession, source: Path, epochs: int) -> Measurement:
         totals.write.format("noop").mode("append").save()
 
     with scratch() as directory:
-        writer = read_epochs(session, source, SCHEMA).writeStream.foreachBatch(epoch)
+        writer = _read(session, source).writeStream.foreachBatch(epoch)
         writer = writer.option("checkpointLocation", str(directory)).trigger(availableNow=True)
         query = writer.start()
         query.awaitTermination()
@@ -158,7 +165,7 @@ def _stateless(session: SparkSession, source: Path, epochs: int) -> Measurement:
 def _tether(session: SparkSession, source: Path, truth: Digest, policy: Any) -> Measurement:
     with scratch() as directory:
         query = (
-            tether.stream(read_epochs(session, source, SCHEMA))
+            tether.stream(_read(session, source))
             .apply(KeyedAggregate(["v"], count=None), key="k", parallelism=SLOTS)
             .start(
                 tolerance=policy,
@@ -181,7 +188,7 @@ def _spark_store(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
         str(changelog).lower(),
     )
-    stream = read_epochs(session, source, SCHEMA)
+    stream = _read(session, source)
     totals = stream.groupBy("k").agg(F.sum("v").alias("total"))
 
     def stored(state: DataFrame) -> DataFrame:
@@ -222,7 +229,7 @@ def _pandas(session: SparkSession, source: Path, truth: Digest) -> Measurement:
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"
     )
     totals = (
-        read_epochs(session, source, SCHEMA)
+        _read(session, source)
         .groupBy("k")
         .applyInPandasWithState(
             _add_up, "k long, total long", "total long", "update", GroupStateTimeout.NoTimeout

@@ -51,7 +51,7 @@ def batch_answer(query: PreparedQuery, end: Node) -> DataFrame:
 
     def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
         prepared = query.operators[node]
-        plan = EpochPlan(node.key, node.slots, prepared.combine(), anchor=None)
+        plan = EpochPlan(node.key, node.slots, prepared.combine, anchor=None)
         # A static input's session is the user's own: its settings are not ours to change, so the
         # shuffle to the slots is asked for by itself, which no setting can merge or leave out.
         plan.unfuse()

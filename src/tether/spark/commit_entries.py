@@ -13,6 +13,7 @@ from tether.spark.exactness import is_exact
 if TYPE_CHECKING:
     from tether.backup.history import CommitHistory
     from tether.spark.control import SlotStatus
+    from tether.spark.flow import OperatorNode
     from tether.spark.prepared import PreparedOperator
 
 _CLOCK = msgspec.msgpack.Decoder(StreamClock)
@@ -41,6 +42,12 @@ def has_news(operator: PreparedOperator, status: SlotStatus) -> bool:
     window = operator.window
     counted = window is not None and window.by == "items" and is_exact(operator.policy)
     return bool((counted and status.rows_in) or (status.windows_ended and status.failures))
+
+
+def stored_lineages(history: CommitHistory, node: OperatorNode, epoch: int) -> dict[int, str]:
+    """Lineages of the slots of an operator that is to run ``epoch``, where any are stored."""
+    facts = {slot: history.slot_facts(node.name, slot, epoch) for slot in range(node.slots)}
+    return {slot: fact.lineage for slot, fact in facts.items() if fact.lineage}
 
 
 def slim(status: SlotStatus) -> SlotStatus:

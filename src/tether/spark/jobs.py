@@ -11,15 +11,17 @@ from tether.spark.pinning import Anchor, has_one_executor
 from tether.spark.plan import SLOT, EpochPlan
 from tether.spark.session import tune_epochs
 from tether.spark.sinks import discard
+from tether.spark.spreading import Spreading, count_executors
 from tether.spark.statuses import SlotId, StatusBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from tether.spark.control import SlotStatus
     from tether.spark.flow import Flow
+    from tether.spark.ledger import Ledger
     from tether.spark.prepared import PreparedOperator
     from tether.spark.sinks import Sink
 
@@ -50,6 +52,7 @@ class SlotJobs:
         self._session: SparkSession | None = None
         self._plans: dict[OperatorNode, EpochPlan] = {}
         self._anchors: dict[int, Anchor] = {}
+        self._spreading = Spreading()
         self.board: StatusBoard | None = None
         self.safe = False
         """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
@@ -61,7 +64,7 @@ class SlotJobs:
             self.board = StatusBoard(session.sparkContext)
         operators = list(self.operators.values())
         # One shuffle can serve groupBy and slots only in operators of the session's own number.
-        combining = [p.slots for p in operators if p.combine() is not None]
+        combining = [p.slots for p in operators if p.combine is not None]
         fused = combining[0] if combining else operators[0].slots
         tune_epochs(session, fused)
         for node, prepared in self.operators.items():
@@ -70,15 +73,27 @@ class SlotJobs:
             plan = EpochPlan(
                 node.key,
                 node.slots,
-                prepared.combine(),
+                prepared.combine,
                 anchor,
                 node.event_time,
                 from_source=not any(isinstance(one, OperatorNode) for one in before),
             )
-            if self.safe or (prepared.combine() is not None and node.slots != fused):
+            if self.safe or (prepared.combine is not None and node.slots != fused):
                 plan.unfuse()
             self._plans[node] = plan
         self._session = session
+
+    def lopsided(self, ledgers: Iterable[Ledger]) -> bool:
+        """Whether executors have joined that could take slots off others."""
+        if not self._anchors or self._session is None:
+            return False
+        places = [ledger.places() for ledger in ledgers]
+        return self._spreading.wanted(count_executors(self._session), places)
+
+    def place_anew(self) -> None:
+        """Spread the slots over the executors that there are now; they must be durable."""
+        assert self._session is not None
+        self.place(self._session)
 
     def _anchor(self, session: SparkSession, slots: int) -> Anchor:
         if slots not in self._anchors:

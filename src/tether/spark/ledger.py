@@ -113,6 +113,11 @@ class Ledger:
         )
         self.totals["losses"] += 1
 
+    def places(self) -> list[str]:
+        """The executors that the slots ran on in their last epoch, one for each slot known."""
+        with self._lock:
+            return [status.executor for status in self._statuses.values()]
+
     def bound(self) -> Bound:
         """How wrong the answer can be, from all that is known now."""
         return bound_of([self])

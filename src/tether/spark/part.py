@@ -35,6 +35,7 @@ from tether.spark.commit_entries import (
     slim,
     slot_commit,
     stored_clock,
+    stored_lineages,
 )
 from tether.spark.control import GENESIS, Purpose, SlotControl, StreamClock
 from tether.spark.event_time import advance
@@ -141,7 +142,10 @@ class Part:
             sweep(self._store, self._history, self.committed_epoch, orphans=True)
             for ledger in self.ledgers.values():
                 ledger.resume(self._history, self.committed_epoch + 1)
-            self._lineages = self._stored_lineages(self.committed_epoch + 1)
+            self._lineages = {
+                node.name: stored_lineages(self._history, node, self.committed_epoch + 1)
+                for node in self.operators
+            }
             self._resume(self._store, self.committed_epoch)
         elif epoch == self.first_epoch:
             self._lineages = {node.name: {} for node in self.operators}
@@ -191,14 +195,6 @@ class Part:
         self.committed_epoch = epoch
         self._resume(self._store, epoch)
 
-    def _stored_lineages(self, epoch: int) -> dict[str, dict[int, str]]:
-        lineages: dict[str, dict[int, str]] = {}
-        for node in self.operators:
-            slots = range(node.slots)
-            facts = {slot: self._history.slot_facts(node.name, slot, epoch) for slot in slots}
-            lineages[node.name] = {s: fact.lineage for s, fact in facts.items() if fact.lineage}
-        return lineages
-
     # ---- 1. control ----------------------------------------------------------------------------
 
     def _control(
@@ -246,7 +242,7 @@ class Part:
             feedback_schema=prepared.feedback_arrow,
             window=prepared.window,
             event_time=node.event_time,
-            drops_event_time=prepared.combine() is not None and node.event_time not in node.key,
+            drops_event_time=prepared.combine is not None and node.event_time not in node.key,
         )
         assert self._jobs.board is not None
         rows = from_arrow_schema(schema) if table else prepared.output_spark
@@ -264,6 +260,10 @@ class Part:
         if self._keeper is not None:
             self._complete_snapshot(epoch)
             self._snapshot = self._keeper.begin(epoch)
+        elif self._store is not None and self._jobs.lopsided(self.ledgers.values()):
+            self.flush(epoch - 1)  # Spark has committed that one
+            self._jobs.place_anew()
+            self._story.add("respread", "executors have joined", epoch)
         try:
             statuses = self._jobs.run(given, epoch)
         except Exception as error:

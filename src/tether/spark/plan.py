@@ -52,7 +52,13 @@ class EpochPlan:
             )
         if combine is not None and event_time is not None and event_time not in key:
             combine = [*combine, F.max(event_time).alias(event_time)]
-        self._key, self._slots, self._combine, self._anchor = key, slots, combine, anchor
+        self._slots, self._combine, self._anchor = slots, combine, anchor
+        # Made once: every call that builds an expression is a dozen round trips to the JVM.
+        self._key = [F.col(f"`{name}`") for name in key]
+        self._everything = F.col("*")
+        self._slot_by: dict[tuple[str, ...], Column] = {}
+        if key:
+            self._slot_by[()] = self._slot_of(self._key)
         # One shuffle serves both groupBy and slots while Spark's partitioning is exactly ours.
         self._fused = combine is not None and anchor is None
         # One slot alone would read everything by itself; a shuffle lets all cores read.
@@ -64,10 +70,11 @@ class EpochPlan:
         if self._as_read and _partitions(rows) >= self._slots:
             # No row belongs to a slot more than to another: those that are read together stay so.
             rows = rows.coalesce(self._slots)
-            return rows.select("*", F.spark_partition_id().alias(SLOT))
+            return rows.select(self._everything, F.spark_partition_id().alias(SLOT))
         if self._combine is not None:
-            rows = rows.groupBy(*self._key).agg(*self._combine)
-        rows = rows.select("*", self._slot_of(rows).alias(SLOT))
+            rows = rows.groupBy(*self._key).agg(*self._combine, self._slot(rows))
+        else:
+            rows = rows.select(self._everything, self._slot(rows))
         if self._fused:
             return rows
         rows = rows.repartitionById(self._slots, F.col(SLOT))
@@ -83,11 +90,15 @@ class EpochPlan:
         self._as_read = False
         return was
 
-    def _slot_of(self, rows: DataFrame) -> Column:
-        columns = self._key or rows.columns
-        return F.pmod(F.hash(*[F.col(f"`{name}`") for name in columns]), F.lit(self._slots)).cast(
-            "int"
-        )
+    def _slot(self, rows: DataFrame) -> Column:
+        """The slot of each row, as a column."""
+        columns = () if self._key else tuple(rows.columns)
+        if columns not in self._slot_by:
+            self._slot_by[columns] = self._slot_of([F.col(f"`{name}`") for name in columns])
+        return self._slot_by[columns]
+
+    def _slot_of(self, columns: list[Column]) -> Column:
+        return F.pmod(F.hash(*columns), F.lit(self._slots)).cast("int").alias(SLOT)
 
 
 def _partitions(rows: DataFrame) -> int:

@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -61,7 +62,7 @@ class PreparedOperator:
         """Number of slots."""
         return self.node.slots
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Names the program in arenas: those of another one are refused."""
         parts = [
@@ -80,6 +81,7 @@ class PreparedOperator:
             "parameters": dict(self.operator.parameters()),
         }
 
+    @cached_property
     def combine(self) -> list[Column] | None:
         """Aggregates for Spark to fold an epoch's rows with, or None."""
         return self.operator.combine()

@@ -34,6 +34,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         "rollback",
         "rewound",
         "replanned",
+        "respread",
         "stopped",
     ]
     cause: str
@@ -75,7 +76,7 @@ def _events_of(status: SlotStatus, was_on: str | None, at: float) -> list[Event]
     place = {"operator": status.operator, "slot": status.slot, "epoch": status.epoch, "at": at}
     events = []
     if status.executor != was_on:
-        cause = "first epoch" if was_on is None else "its executor is gone"
+        cause = "first epoch" if was_on is None else "moved to another executor"
         detail: dict[str, object] = {"executor": status.executor}
         events.append(Event(what="placed", cause=cause, detail=detail, **place))  # type: ignore[arg-type]
     if status.recovery is not None:
