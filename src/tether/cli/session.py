@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> SparkSession:
-    """A session on loopback, with the settings that every command and benchmark shares.
+    """A session with the settings that every command and benchmark shares.
+
+    It listens on loopback, or where the environment's SPARK_LOCAL_IP says.
 
     Args:
         master: Spark's master URL; our own default is ``local[2,4]``, for plain local mode retries
@@ -29,8 +31,8 @@ def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> Spa
         SparkSession.builder.master(master)
         .appName(app)
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", os.environ["SPARK_LOCAL_IP"])
+        .config("spark.driver.bindAddress", os.environ["SPARK_LOCAL_IP"])
         .config("spark.driver.memory", memory)
         .config("spark.sql.streaming.checkpointFileManagerClass", FAIR_CHECKPOINTS)
         # Slots are pinned by locality: Spark must not trade it for a free core elsewhere, ...

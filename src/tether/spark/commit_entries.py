@@ -13,6 +13,7 @@ from tether.spark.exactness import is_exact
 if TYPE_CHECKING:
     from tether.backup.history import CommitHistory
     from tether.spark.control import SlotStatus
+    from tether.spark.flow import OperatorNode
     from tether.spark.prepared import PreparedOperator
 
 _CLOCK = msgspec.msgpack.Decoder(StreamClock)
@@ -31,6 +32,7 @@ def slot_commit(status: SlotStatus) -> SlotCommit:
         failures=status.failures,
         lineage=status.lineage,
         policy_state=status.policy_state,
+        extra=status.extra,
     )
 
 
@@ -46,6 +48,12 @@ def has_news(operator: PreparedOperator, status: SlotStatus) -> bool:
 def slim(status: SlotStatus) -> SlotStatus:
     """The status without the items that it brought: those are not the ledger's to keep."""
     return msgspec.structs.replace(status, feedback=b"") if status.feedback else status
+
+
+def stored_lineages(history: CommitHistory, node: OperatorNode, epoch: int) -> dict[int, str]:
+    """Lineages that slots of an operator which is to run ``epoch`` must have, where recorded."""
+    facts = {slot: history.slot_facts(node.name, slot, epoch) for slot in range(node.slots)}
+    return {slot: fact.lineage for slot, fact in facts.items() if fact.lineage}
 
 
 # ---- the clock ----------------------------------------------------------------------------------

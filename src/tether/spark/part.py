@@ -35,9 +35,11 @@ from tether.spark.commit_entries import (
     slim,
     slot_commit,
     stored_clock,
+    stored_lineages,
 )
 from tether.spark.control import GENESIS, Purpose, SlotControl, StreamClock
 from tether.spark.event_time import advance
+from tether.spark.faults import reach
 from tether.spark.flow import Node, OperatorNode
 from tether.spark.jobs import SlotJobs
 from tether.spark.ledger import Ledger
@@ -141,7 +143,10 @@ class Part:
             sweep(self._store, self._history, self.committed_epoch, orphans=True)
             for ledger in self.ledgers.values():
                 ledger.resume(self._history, self.committed_epoch + 1)
-            self._lineages = self._stored_lineages(self.committed_epoch + 1)
+            self._lineages = {
+                node.name: stored_lineages(self._history, node, self.committed_epoch + 1)
+                for node in self.operators
+            }
             self._resume(self._store, self.committed_epoch)
         elif epoch == self.first_epoch:
             self._lineages = {node.name: {} for node in self.operators}
@@ -191,14 +196,6 @@ class Part:
         self.committed_epoch = epoch
         self._resume(self._store, epoch)
 
-    def _stored_lineages(self, epoch: int) -> dict[str, dict[int, str]]:
-        lineages: dict[str, dict[int, str]] = {}
-        for node in self.operators:
-            slots = range(node.slots)
-            facts = {slot: self._history.slot_facts(node.name, slot, epoch) for slot in slots}
-            lineages[node.name] = {s: fact.lineage for s, fact in facts.items() if fact.lineage}
-        return lineages
-
     # ---- 1. control ----------------------------------------------------------------------------
 
     def _control(
@@ -223,6 +220,7 @@ class Part:
             feedback_epoch=sent.epoch if sent else -1,
             clock=self._clocks[name],
             snapshot=self._snapshot,
+            newest_record=self._history.newest_record,
         )
 
     def _task(
@@ -273,6 +271,7 @@ class Part:
             self._jobs.place_safely()
             self._story.add("replanned", "Spark's partitions were not the slots", epoch)
             statuses = self._jobs.run(given, epoch)
+        reach(self._query.faults, "after-job", -1, epoch)
         self._commit(epoch, statuses)
 
     # ---- 4. and 5. commit ----------------------------------------------------------------------
