@@ -77,6 +77,11 @@ def _strike(action: Any, **more: Any) -> Callable[[Injector, Workload, Any], Non
     return plan
 
 
+def _strike_everywhere(injector: Injector, workload: Workload, point: Any) -> None:
+    for epoch, place in enumerate((*PASSES, "during-backup"), 1):
+        injector.at(place, "kill", epoch=epoch)  # type: ignore[arg-type]
+
+
 def _strike_after_loss(action: Any) -> Callable[[Injector, Workload, Any], None]:
     """State is lost, and whoever brings it back is struck, twice."""
 
@@ -140,6 +145,7 @@ FAULTS: dict[str, Kind] = {
         },
         workloads=ALL,
     ),
+    "kill at every point": Kind(_strike_everywhere, {"every": KEEPS}),
     "kill in compaction": Kind(
         _strike("kill"), {"during-compaction": ("mini-batch",)}, workloads=("wide",)
     ),
@@ -206,6 +212,7 @@ class Case:
 
 
 SHORT = {
+    ("approximate", "counts", "kill at every point", "every"),
     ("approximate", "counts", "a mix of faults", "random"),
     ("mini-batch", "pipeline", "a mix of faults", "random"),
     ("upstream-backup", "loop", "a mix of faults", "random"),

@@ -56,6 +56,7 @@ def test_a_planned_fault_strikes_once_where_it_is_meant(injector: Injector) -> N
 
 def test_a_process_that_hangs_goes_on_by_itself(injector: Injector) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
+        until("S", process.pid)  # asleep: it is what it will be
         injector.hang(process.pid, 0.3)
         until("Tt", process.pid)
         until("S", process.pid)
