@@ -79,9 +79,9 @@ def test_failures_are_never_forgotten() -> None:
         slots = {"op/0": made(epoch, epoch, None, failures)}
         history.apply(CommitRecord(epoch=epoch, run="r", slots=slots))
     assert history.slot_facts("op", 0, before_epoch=2) == (3, "l1", b"1", None, 0.0)
-    assert history.slot_facts("op", 0, before_epoch=1) == (3, "l0", b"0", None)
-    assert history.slot_facts("op", 0, before_epoch=0) == (3, "", b"", None)
-    assert history.slot_facts("op", 1, before_epoch=9) == (0, "", b"", None)
+    assert history.slot_facts("op", 0, before_epoch=1) == (3, "l0", b"0", None, 0.0)
+    assert history.slot_facts("op", 0, before_epoch=0) == (3, "", b"", None, 0.0)
+    assert history.slot_facts("op", 1, before_epoch=9) == (0, "", b"", None, 0.0)
     again = CommitHistory.from_snapshot(history.snapshot(committed_epoch=1))
     assert again.slot_facts("op", 0, before_epoch=2).failures == 3
 

@@ -48,6 +48,7 @@ class Kind:
         ends: Errors with which exact policies may end for good, because going on would be a guess.
         widens: Whether the bound may be wider than Θ by what is reported as extra.
         workloads: Those that it makes sense for.
+        small_disk: Whether backups are on a disk that can be filled.
     """
 
     plan: Callable[[Injector, Workload, Any], Any]
@@ -57,6 +58,7 @@ class Kind:
     ends: tuple[type[TetherError], ...] = ()
     widens: bool = False
     workloads: tuple[str, ...] = ("counts", "pipeline", "loop")
+    small_disk: bool = False
 
 
 def _lose_all(injector: Injector, workload: Workload, epoch: int) -> None:
@@ -111,6 +113,18 @@ def _remove_arenas(injector: Injector, workload: Workload, point: Any) -> Any:
         if epoch == 4:
             for arena in place.arenas():
                 injector.remove(arena)
+
+    return hook
+
+
+def _fill_disk(injector: Injector, workload: Workload, point: Any) -> Any:
+    """From one epoch to another, or until the query stops; once."""
+
+    def hook(epoch: int, place: Any) -> None:
+        if epoch == 3 and not injector.struck():
+            injector.fill(place.disk)
+        elif epoch == 5:
+            place.disk.free()
 
     return hook
 
@@ -174,6 +188,9 @@ FAULTS: dict[str, Kind] = {
     "the store fails to write": Kind(
         _strike("fail"), {"store-append": KEEPS, "store-commit": KEEPS}, stops=(BackupError,)
     ),
+    "the disk is full": Kind(
+        _fill_disk, {"between epochs": KEEPS}, stops=(BackupError,), small_disk=True
+    ),
     "the store fails to read": Kind(
         _spoil_read("fail"), {"store-read": REPLAYS}, loses=True, stops=(BackupError,)
     ),
@@ -235,3 +252,15 @@ def cases() -> Iterator[Case]:
                 cell = (policy, workload, fault, point)
                 seed = zlib.crc32(repr((cell, base)).encode()) % 100_000
                 yield Case(*cell, short=cell in SHORT, seed=seed)
+
+
+def as_table() -> str:
+    """The matrix as docs/failures.md shows it."""
+    lines = ["| fault | point | policies |", "|---|---|---|"]
+    for fault, kind in FAULTS.items():
+        for point, policies in kind.points.items():
+            who = "all that keep backups" if policies == KEEPS else ", ".join(policies)
+            lines.append(
+                f"| {fault} | {point} | {'all' if set(policies) == set(POLICIES) else who} |"
+            )
+    return "\n".join(lines)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.chaos.matrix import EXACT, FAULTS, POLICIES, Case
 from tests.chaos.workloads import EPOCHS, WORKLOADS, Workload
 
@@ -18,6 +20,9 @@ from tether.testing.bundle import explained_run
 from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.injector import Injector
 from tether.testing.leftovers import is_locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RESTARTS = 6
 """More than any cell needs: whoever stops more often does not get on."""
@@ -33,7 +38,6 @@ class Outcome:
     bound: Any = None
     stops: list[TetherError] = field(default_factory=list)
     ended: TetherError | None = None
-    story: list[Any] = field(default_factory=list)
 
 
 class Hooked(EpochSink):
@@ -59,6 +63,12 @@ class Run:
     policy: Any
     injector: Injector
     hook: Any = None
+    disk: Any = None
+    stories: list[Any] = field(default_factory=list)
+
+    @property
+    def backup(self) -> Path:
+        return self.work / "backup" if self.disk is None else self.disk.path / "backup"
 
     def arenas(self) -> list[Path]:
         root = self.work / "arena" / f"tether-{os.geteuid()}"
@@ -69,7 +79,7 @@ class Run:
         return self.workload.build(rows).start(
             Hooked(self.work / "out", self, self.hook),
             tolerance=self.policy,
-            backup=str(self.work / "backup"),
+            backup=str(self.backup),
             checkpoint=str(self.work / "checkpoint"),
             arena_dir=str(self.work / "arena"),
             faults=self.injector.faults,
@@ -97,11 +107,13 @@ class Run:
                 if not isinstance(error, stops):
                     raise
                 outcome.stops.append(error)
+                if self.disk is not None:
+                    self.disk.free()  # as the error says
                 if isinstance(error, ends):
                     outcome.ended = error
                     break
             finally:
-                outcome.story += query.story()
+                self.stories += query.story()
         else:
             assert outcome.ended is not None, f"it did not get on: {outcome.stops}"
         written = self.spark.read.parquet(str(self.work / "out"))
@@ -128,17 +140,30 @@ def check(spark: Any, work: Path, case: Case) -> list[Any]:
     injector = Injector(work / "strikes", seed=case.seed)
     hook = kind.plan(injector, workload, case.point)
     policy = POLICIES[case.policy](workload.theta)
-    run = Run(spark, work, workload, policy, injector, hook)
-    stories: list[Any] = []
-    with explained_run(work, injector=injector, stories=stories):
+    with ExitStack() as stack:
+        disk = stack.enter_context(_disk(injector)) if kind.small_disk else None
+        run = Run(spark, work, workload, policy, injector, hook, disk)
+        stack.enter_context(explained_run(work, injector=injector, stories=run.stories))
         ends = kind.ends if case.policy in EXACT else ()
         outcome = run.go(kind.stops, ends)
-        stories += outcome.story
         assert injector.struck(), "nothing was struck: this cell shows nothing"
         if outcome.ended is None:
             _compare(case, workload, clean, outcome)
         _nothing_left(run)
     return injector.struck()
+
+
+@contextmanager
+def _disk(injector: Injector) -> Iterator[Any]:
+    try:
+        mounted = injector.full_disk(4 << 20)
+        disk = mounted.__enter__()
+    except TetherError as error:
+        pytest.skip(str(error))
+    try:
+        yield disk
+    finally:
+        mounted.__exit__(None, None, None)
 
 
 def _compare(case: Case, workload: Workload, clean: Outcome, struck: Outcome) -> None:
@@ -185,6 +210,6 @@ def _distance(
 
 def _nothing_left(run: Run) -> None:
     """A query that was stopped has let go of everything, in this process too."""
-    assert not is_locked(run.work / "backup")
+    assert not is_locked(run.backup)
     held = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
     assert [path for path in held if path.is_relative_to(run.work)] == []

@@ -48,7 +48,7 @@ def struck_after_three_epochs(cluster, work, strike, *, scope="executor", epochs
         conf=FAST_DETECTION,
     )
     stories = []
-    with explained_run(work, injector=injector, stories=stories):
+    with explained_run(work, injector=injector, stories=stories, logs=[cluster.scratch]):
         with counting.started() as process:
             counting.await_epochs(3, process)
             strike(injector)

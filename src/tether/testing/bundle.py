@@ -13,7 +13,7 @@ from tether.backup.opening import open_store
 from tether.core.errors import TetherError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tether.testing.injector import Injector
@@ -27,7 +27,11 @@ _LONGEST_LOG = 200_000
 
 @contextmanager
 def explained_run(
-    work: Path, *, injector: Injector | None = None, stories: list[Any] | None = None
+    work: Path,
+    *,
+    injector: Injector | None = None,
+    stories: list[Any] | None = None,
+    logs: Sequence[Path] = (),
 ) -> Iterator[None]:
     """Write a bundle when the block fails, and name it in the failure.
 
@@ -35,6 +39,7 @@ def explained_run(
         work: Where the run keeps its logs, checkpoint and backups; the bundle is written below it.
         injector: Whose strikes to tell.
         stories: Events of queries, as far as the test has them; may be filled during the block.
+        logs: Further directories with logs, such as a cluster's.
 
     Example:
         >>> import pathlib, tempfile
@@ -53,13 +58,17 @@ def explained_run(
     try:
         yield
     except BaseException as error:
-        written = write_bundle(work, injector=injector, stories=stories)
+        written = write_bundle(work, injector=injector, stories=stories, logs=logs)
         error.add_note(f"Log bundle: {written}")
         raise
 
 
 def write_bundle(
-    work: Path, *, injector: Injector | None = None, stories: list[Any] | None = None
+    work: Path,
+    *,
+    injector: Injector | None = None,
+    stories: list[Any] | None = None,
+    logs: Sequence[Path] = (),
 ) -> Path:
     """Write the bundle now; gives its directory.
 
@@ -75,9 +84,10 @@ def write_bundle(
         told = [f"seed {injector.seed}", *lines, "", "planned:", *planned]
         (bundle / "strikes.txt").write_text("\n".join(told) + "\n")
     reasons = []
-    for number, log in enumerate(_logs(work)):
+    found = [(log, root) for root in (work, *logs) for log in _logs(root)]
+    for number, (log, root) in enumerate(found):
         text = log.read_bytes()[-_LONGEST_LOG:].decode(errors="replace")
-        name = log.relative_to(work).as_posix()
+        name = log.relative_to(root).as_posix()
         reasons += [f"{name}: {line}" for line in text.splitlines() if _REASONS.search(line)]
         (bundle / f"{number:02}-{name.replace('/', '-')}").write_text(text)
     (bundle / "reasons.txt").write_text("\n".join(reasons) + "\n")

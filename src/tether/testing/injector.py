@@ -155,6 +155,11 @@ class Injector:
             strike()
             strikes += 1
 
+    def fill(self, disk: SmallDisk) -> None:
+        """Leave no room on a small disk."""
+        self._strikes.append(Strike(at=time.time(), what="fill", victim=disk.path.name))
+        disk.fill()
+
     @contextmanager
     def full_disk(self, size: int) -> Iterator[SmallDisk]:
         """A disk of ``size`` bytes that can be filled and freed; see :mod:`tether.testing.disks`."""
