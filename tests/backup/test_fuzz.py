@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,7 +147,7 @@ def test_names_in_a_hostile_commit_log_do_not_leave_the_directory(tmp_path: Path
     store = LocalStore(tmp_path / "store")
     for name in ("../secret", "slots/../../../secret", "/etc/passwd", "slots/count/0/../../../x"):
         head = header(kind="full")
-        ref = store.append(head, {})._replace(name=name)
+        ref = msgspec.structs.replace(store.append(head, {}), name=name)
         with store.lock("test"):
             store.append_commit(record(1, count=commit(ref, head)))
         with pytest.raises(BackupUnreadableError, match="no place for a frame"):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tether.cli.app import app
+from tether.cli.run import _faults
 from tether.core.errors import BadValueError, TetherError
 from tether.core.parse import parse_policy
 from tether.core.parse_accuracy import parse_accuracy
@@ -95,6 +96,13 @@ def test_simulate_with_any_numbers(numbers: list[int], error: float) -> None:
     arguments = ["--slots", slots, "--failures", failures, "--operators", operators]
     arguments += ["--rounds", 2, "--max-state-error", error, "--json"]
     invoke(["simulate", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", '[{"point": "nowhere"}]', '[{"marker": 3}]'])
+def test_faults_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("TETHER_FAULTS", text)
+    with pytest.raises(BadValueError, match="TETHER_FAULTS"):
+        _faults()
 
 
 @pytest.mark.parametrize(
