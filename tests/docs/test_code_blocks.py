@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tether.spark.session import FAIR_CHECKPOINTS
+
 from .blocks import Block, read_blocks
 from .commands import asked_targets, make_targets, our_commands
 from .run_page import PASSED
@@ -19,6 +21,9 @@ PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 # A page with Spark takes half a minute; on a machine that does much else besides, many times that.
 SECONDS_PER_PAGE = 480
+
+# Spark from pip forks some 20 helpers a micro-batch for its log files; a page need not wait for them.
+FASTER = f"--conf spark.sql.streaming.checkpointFileManagerClass={FAIR_CHECKPOINTS} pyspark-shell"
 
 # Help and errors are read as plain text, whatever terminal the tests run in.
 PLAIN = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
@@ -49,6 +54,7 @@ def run_page(folder: Path, *pages: Path) -> subprocess.CompletedProcess[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": FASTER},
     ) as process:
         try:
             output, errors = process.communicate(timeout=SECONDS_PER_PAGE)
