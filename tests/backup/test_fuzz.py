@@ -61,7 +61,7 @@ def damaged(data: bytes, changes: list[tuple[str, float, bytes]]) -> bytes:
     return data
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(where=st.sampled_from(["commits.log", "frames"]), pick=st.integers(0, 9), changes=damage())
 def test_a_damaged_directory_never_restores_a_wrong_state_in_silence(
     whole: Path, where: str, pick: int, changes: list[tuple[str, float, bytes]]
@@ -88,7 +88,7 @@ def test_a_damaged_directory_never_restores_a_wrong_state_in_silence(
         assert found == VALUES or told or shorter
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(changes=damage(), victim=st.sampled_from(["manifest.json", "commits.log", "lock", "frames"]))
 def test_looking_at_a_damaged_directory_fails_with_our_own_errors_only(
     whole: Path, victim: str, changes: list[tuple[str, float, bytes]]

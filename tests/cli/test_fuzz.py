@@ -53,14 +53,14 @@ def test_a_policy_is_read_or_refused(text: str) -> None:
             continue
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(WORDS, max_size=8))
 def test_run_with_any_arguments(words: list[str]) -> None:
     # Explained only: whatever gets through the checks must not start Spark here.
     invoke(["run", "counts", "--input", "nowhere", "--explain", *words])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     path=st.text(max_size=30).filter(lambda text: "://" not in text and "::" not in text),
     options=st.one_of(
@@ -73,14 +73,14 @@ def test_inspect_of_any_path_with_any_options(tmp_path_factory, path: str, optio
     invoke(["inspect", f"{root}/{path}", "--options", options])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(WORDS, max_size=6), st.sampled_from(["run", "strike", "nothing"]))
 def test_drill_with_any_arguments(words: list[str], which: str) -> None:
     # Such a fault there is not, so a drill whose other arguments are right ends there.
     invoke(["drill", which, "--fault", "meteor", *words])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.text(max_size=12).filter(lambda name: not name.startswith("-")))
 def test_bench_of_any_name(name: str) -> None:
     invoke(["bench", f"no-{name}"])
