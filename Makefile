@@ -1,7 +1,7 @@
 # All targets run in .venv through scripts/run; `make` alone lists them. Paths stay relative, so a clone may
 # live anywhere, in a folder with spaces too.
 .DEFAULT_GOAL := help
-.PHONY: help setup environment jar demo test test-fast lint bench chaos wheel lock clean
+.PHONY: help setup environment jar demo test test-fast lint bench chaos soak wheel lock clean
 
 # More arguments for the command behind a target: make test ARGS="-k backup -x"
 ARGS ?=
@@ -48,6 +48,9 @@ bench: environment jar ## measure against Spark's own stores: make bench ARGS="N
 
 chaos: environment jar ## kill real processes, in the long form of those tests too
 	@TETHER_LONG=1 $(RUN) python -m pytest -m chaos -v $(ARGS)
+
+soak: environment ## watch a stream under random failures: make soak ARGS="--minutes 30"
+	@$(RUN) python -m bench.soak $(ARGS)
 
 wheel: environment jar ## build the wheel, with the state store's jar in it
 	@$(RUN) uv build --wheel --no-build-isolation $(ARGS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pytest
 from hypothesis import settings
+from tests import chaos_summary
 
 from tether.data import DataFolder
 
@@ -45,6 +46,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Leave the long tests to those who ask for them."""
     if item.get_closest_marker("long") and not os.environ.get("TETHER_LONG"):
         item.add_marker(pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What was killed under which policy, and whether the promise held."""
+    told = chaos_summary.told_by(terminalreporter.stats)
+    if told:
+        terminalreporter.section("failures on purpose")
+        for line in chaos_summary.lines(told):
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

@@ -78,10 +78,10 @@ def test_failures_are_never_forgotten() -> None:
     for epoch, failures in [(0, 0), (1, 3), (1, 1)]:
         slots = {"op/0": made(epoch, epoch, None, failures)}
         history.apply(CommitRecord(epoch=epoch, run="r", slots=slots))
-    assert history.slot_facts("op", 0, before_epoch=2) == (3, "l1", b"1", None)
-    assert history.slot_facts("op", 0, before_epoch=1) == (3, "l0", b"0", None)
-    assert history.slot_facts("op", 0, before_epoch=0) == (3, "", b"", None)
-    assert history.slot_facts("op", 1, before_epoch=9) == (0, "", b"", None)
+    assert history.slot_facts("op", 0, before_epoch=2) == (3, "l1", b"1", None, 0.0)
+    assert history.slot_facts("op", 0, before_epoch=1) == (3, "l0", b"0", None, 0.0)
+    assert history.slot_facts("op", 0, before_epoch=0) == (3, "", b"", None, 0.0)
+    assert history.slot_facts("op", 1, before_epoch=9) == (0, "", b"", None, 0.0)
     again = CommitHistory.from_snapshot(history.snapshot(committed_epoch=1))
     assert again.slot_facts("op", 0, before_epoch=2).failures == 3
 
@@ -250,3 +250,13 @@ def test_compaction_changes_no_answer_that_can_still_be_asked(
             new = compacted.generations("op", slot, epoch)[-2:]
             assert new == old
             assert compacted.slot_facts("op", slot, epoch) == whole.slot_facts("op", slot, epoch)
+
+
+def test_the_newest_record_is_known_until_it_is_void() -> None:
+    history = CommitHistory()
+    assert history.newest_record is None
+    for epoch, run in [(0, "a"), (1, "a"), (1, "b")]:
+        history.apply(CommitRecord(epoch=epoch, run=run, slots={}))
+    assert history.newest_record == (1, "b")
+    assert history.holds(0, "a")
+    assert not history.holds(1, "a")

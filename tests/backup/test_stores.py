@@ -124,7 +124,7 @@ def test_commits_are_read_back_in_order(store: BackupStore, address: StoreAddres
         log = address.open().read_commits()
         assert log.damaged == []
         assert [c.frame for c in log.history.chain("count", 0, 9)] == refs
-        assert log.history.slot_facts("count", 0, 9) == (0, "line", b"state", None)
+        assert log.history.slot_facts("count", 0, 9) == (0, "line", b"state", None, 0.0)
     with store.lock("test again"):
         again = run_epochs(store, "F", first=1)
     history = address.open().read_commits().history

@@ -1,23 +1,30 @@
-"""Runs the Python blocks of one Markdown page, in order, in one namespace: ``run_page.py PAGE``.
+"""Runs the Python blocks of Markdown pages, in order, each page in a namespace of its own.
 
-A program of its own, so that a page starts from nothing, has its own Spark, and can be ended when
-it takes too long. The blocks run as the main module: what they define then travels to Spark's
-workers as from a user's own script. Each block is compiled at the line where it stands, so that
-errors name the page and its line.
+``run_page.py PAGE`` runs one page where it is started; with several pages each runs in a folder of its
+own, and what became of it is written to ``outcome`` there. Several pages share one Java process, which
+takes longer to start than most pages to run; Spark itself is started anew for each.
+
+A program of its own, so that pages start from nothing and can be ended when they take too long. The
+blocks run as the main module: what they define then travels to Spark's workers as from a user's own
+script. Each block is compiled at the line where it stands, so that errors name the page and its line.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from blocks import read_blocks
 
+PASSED = "passed"
 
-def main(page: Path) -> None:
-    """Run the page."""
+
+def run(page: Path) -> None:
+    """Run one page."""
     namespace = sys.modules["__main__"].__dict__
     for block in read_blocks(page.read_text(encoding="utf-8")):
         if block.language == "python" and block.not_run is None:
@@ -25,5 +32,35 @@ def main(page: Path) -> None:
             exec(compile(source, str(page), "exec"), namespace)
 
 
+def run_all(pages: list[Path]) -> None:
+    """Run several pages, whatever becomes of each."""
+    namespace, home = sys.modules["__main__"].__dict__, Path.cwd()
+    ours = set(namespace)
+    for number, page in enumerate(pages):
+        folder = home / str(number)
+        folder.mkdir()
+        os.chdir(folder)
+        try:
+            run(page)
+            outcome = PASSED
+        except BaseException:
+            outcome = traceback.format_exc()
+        (folder / "outcome").write_text(outcome, encoding="utf-8")
+        for name in set(namespace) - ours:
+            del namespace[name]
+        stop_spark()
+
+
+def stop_spark() -> None:
+    """A page may leave its session to the end of its process."""
+    if "pyspark.sql" in sys.modules:
+        session = sys.modules["pyspark.sql"].SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) == 2:
+        run(Path(sys.argv[1]))
+    else:
+        run_all([Path(argument) for argument in sys.argv[1:]])

@@ -10,14 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from tether.spark.session import FAIR_CHECKPOINTS
+
 from .blocks import Block, read_blocks
 from .commands import asked_targets, make_targets, our_commands
+from .run_page import PASSED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 # A page with Spark takes half a minute; on a machine that does much else besides, many times that.
 SECONDS_PER_PAGE = 480
+
+# Spark from pip forks some 20 helpers a micro-batch for its log files; a page need not wait for them.
+FASTER = f"--conf spark.sql.streaming.checkpointFileManagerClass={FAIR_CHECKPOINTS} pyspark-shell"
 
 # Help and errors are read as plain text, whatever terminal the tests run in.
 PLAIN = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
@@ -32,9 +38,14 @@ def needs_spark(page: Path) -> bool:
     return any("spark" in block.code.lower() for block in blocks_of(page, "python"))
 
 
-def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def shares_spark(page: Path) -> bool:
+    """Whether it may run in one process with others: all but those that put jars on Java's path."""
+    return needs_spark(page) and "tether.sql" not in page.read_text(encoding="utf-8")
+
+
+def run_page(folder: Path, *pages: Path) -> subprocess.CompletedProcess[str]:
     runner = Path(__file__).parent / "run_page.py"
-    command = [sys.executable, str(runner), str(page)]
+    command = [sys.executable, str(runner), *map(str, pages)]
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -43,6 +54,7 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": FASTER},
     ) as process:
         try:
             output, errors = process.communicate(timeout=SECONDS_PER_PAGE)
@@ -50,6 +62,21 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
             os.killpg(process.pid, signal.SIGKILL)  # Java and Spark's workers with it
             raise
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, str]:
+    """What became of the pages that share a Java process."""
+    folder = tmp_path_factory.mktemp("pages")
+    pages = [page for page in PAGES if shares_spark(page)]
+    done = run_page(folder, *pages)
+    told = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    found = {}
+    for number, page in enumerate(pages):
+        outcome = folder / str(number) / "outcome"
+        text = outcome.read_text(encoding="utf-8") if outcome.exists() else "it never ended"
+        found[page] = text if text == PASSED else f"{text}\n{told}"
+    return found
 
 
 @pytest.mark.timeout(SECONDS_PER_PAGE + 60)
@@ -61,9 +88,25 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         if blocks_of(page, "python")
     ],
 )
-def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    done = run_page(page, tmp_path)
+def test_python_blocks_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if shares_spark(page):
+        outcomes: dict[Path, str] = request.getfixturevalue("outcomes")
+        assert outcomes[page] == PASSED, outcomes[page]
+        return
+    done = run_page(tmp_path, page)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+
+
+def test_pages_of_one_process_know_nothing_of_each_other(tmp_path: Path) -> None:
+    pages = [tmp_path / f"{name}.md" for name in ("first", "second", "third")]
+    codes = ["x = 1", "assert 'x' not in globals()\nassert False, 'on purpose'", "assert 1"]
+    for page, code in zip(pages, codes, strict=True):
+        page.write_text(f"```python\n{code}\n```\n")
+    assert run_page(tmp_path, *pages).returncode == 0
+    found = [(tmp_path / str(number) / "outcome").read_text() for number in range(3)]
+    assert (found[0], found[2]) == (PASSED, PASSED)
+    assert "on purpose" in found[1]
+    assert 'second.md", line 3' in found[1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -96,7 +139,7 @@ def test_a_failing_block_is_found_with_its_line(tmp_path: Path) -> None:
     page.write_text(
         "# T\n\n```python\nx = 1\n```\n\n```python\nassert x == 1\nassert x == 2\n```\n"
     )
-    done = run_page(page, tmp_path)
+    done = run_page(tmp_path, page)
     assert done.returncode != 0
     assert f'{page}", line 9' in done.stderr
 
@@ -107,7 +150,7 @@ def test_blocks_build_on_each_other_and_marked_ones_are_left_out(tmp_path: Path)
         "```python\nx = [1]\n```\n\n<!-- not run: too long -->\n```python\nx.append(2)\n```\n\n"
         "```text\nno code\n```\n\n1. in a list\n\n   ```python\n   print(x, __name__)\n   ```\n"
     )
-    assert run_page(page, tmp_path).stdout == "[1] __main__\n"
+    assert run_page(tmp_path, page).stdout == "[1] __main__\n"
 
 
 def test_an_unknown_subcommand_or_option_is_refused() -> None:

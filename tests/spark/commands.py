@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pyspark
 
+from tether.testing.leftovers import Leftovers, arenas_of, is_locked
 from tether.testing.processes import kill_all
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Counting:
     master: str = "local[2,4]"
     arena_scope: str = "executor"
     slots: int = 2
+    conf: dict[str, str] = field(default_factory=dict)
+    left: Leftovers = field(default_factory=Leftovers)
 
     def run(self, faults: list[Fault] = []) -> dict[str, Any] | None:  # noqa: B006 - never changed
         """The command's JSON; None where it died or was killed."""
@@ -70,7 +73,11 @@ class Counting:
             "--arena-scope": self.arena_scope,
         }
         command += [str(part) for option in options.items() for part in option]
-        environment = {**os.environ, "TETHER_FAULTS": msgspec.json.encode(faults).decode()}
+        environment = {**os.environ, **self.left.environment()}
+        environment["TETHER_FAULTS"] = msgspec.json.encode(faults).decode()
+        if self.conf:
+            options_ = " ".join(f"--conf {name}={value}" for name, value in self.conf.items())
+            environment["PYSPARK_SUBMIT_ARGS"] = f"{options_} pyspark-shell"
         if self.master.startswith("local-cluster"):
             environment["SPARK_HOME"] = str(self._spark_home())
         with (self.work / "log").open("ab") as log:
@@ -82,6 +89,14 @@ class Counting:
             finally:
                 kill_all(process.pid)
                 process.wait()
+
+    def left_behind(self) -> list[object]:
+        """Processes, arenas and locks of this query that are still there."""
+        left: list[object] = [*self.left.processes_after(20)]
+        left += arenas_of(self.work / "checkpoint")
+        if is_locked(self.work / "backup"):
+            left.append("the backup directory is locked")
+        return left
 
     def epochs_committed(self) -> int:
         """Epochs that Spark has committed so far."""

@@ -33,6 +33,7 @@ def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path):
     assert all(event["detail"]["exact"] for event in recoveries if event["epoch"] == moved)
     error = l1_error(counting.answer(), true_counts(tables))
     assert 0 < error <= result["bound"]["spent"] <= 3000
+    assert counting.left_behind() == []
 
     placed: dict[int, list[str]] = {}
     for event in result["story"]:

@@ -1,12 +1,10 @@
-"""Exact policies on Spark: whatever is lost or killed, the answer is that of a run without failures.
+"""Exact policies on Spark: stopping, going back, sources that give rows once, and what is refused.
 
-The long matrix, with every point of the protocol and whole jobs killed, is marked ``long``; here
-each policy meets one kind of query with several losses in one run.
+That no failure changes an answer, for every policy, query and point, is the matrix of tests/chaos.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 import pyarrow as pa
@@ -17,17 +15,10 @@ from tether.core.errors import QueryRefusedError
 from tether.spark.faults import Fault
 from tether.testing.epochs import read_epochs, write_epochs
 
-from .commands import Counting
 from .counting import skewed_keys, true_counts
 from .test_graphs import Ahead, Behind, Partial, Total
 
 EPOCHS = 7
-POLICIES = {
-    "mini-batch": tether.MiniBatch(),
-    "upstream-backup": tether.UpstreamBackup(0.4),
-    "barrier-sync": tether.Barrier(3, mode="sync"),
-    "barrier-async": tether.Barrier(2),
-}
 
 
 class Run:
@@ -76,17 +67,6 @@ def tether_counts():
     return KeyedAggregate(divergence="l1")
 
 
-def pipeline(run, faults):
-    stream = run.rows().apply(Partial(), parallelism=2).apply(Total(), key="k", parallelism=3)
-    query = run.start(stream, faults)
-    query.processAllAvailable()
-    truth = true_counts(run.tables)
-    assert {r["k"]: r["n"] for r in query.table("totals", "total").collect()} == truth
-    seen = {r["k"]: r["n"] for r in query.table("seen", "partial").collect()}
-    assert sum(seen.values()) == sum(truth.values())
-    return query
-
-
 def loop(run, faults):
     ahead = run.rows().apply(Ahead(), key="k", parallelism=2)
     query = run.start(ahead.apply(Behind(), parallelism=1, feedback_to=ahead), faults)
@@ -97,13 +77,8 @@ def loop(run, faults):
     return query
 
 
-QUERIES = {"counts": counts, "pipeline": pipeline, "loop": loop}
-
-
 SLOTS = {
     "counts": {"keyed_aggregate": 2},
-    "pipeline": {"partial": 2, "total": 3},
-    "loop": {"ahead": 2, "behind": 1},
 }
 
 
@@ -121,36 +96,6 @@ def forget(tmp_path, kind, epoch, *, only=None):
         )
         for operator, slot in (slots if only is None else [slots[only]])
     ]
-
-
-SHORT = [
-    ("upstream-backup", "loop"),
-    ("barrier-async", "loop"),
-]
-CASES = [
-    pytest.param(name, kind, marks=[] if (name, kind) in SHORT else [pytest.mark.long])
-    for name, kind in itertools.product(POLICIES, QUERIES)
-]
-
-
-@pytest.mark.parametrize(("name", "kind"), CASES)
-def test_losses_change_no_answer(spark, tmp_path, name, kind):
-    run = Run(spark, tmp_path, POLICIES[name])
-    faults = forget(tmp_path, kind, 2, only=-1) + forget(tmp_path, kind, 5)
-    faults.append(Fault(point="halfway", epoch=3, marker=str(tmp_path / "killed")))
-    query = QUERIES[kind](run, faults)
-    assert (tmp_path / "killed").exists()
-    events = Counter(event.what for event in query.story())
-    assert events["recovery"] >= 2
-    assert query.bound().spent == 0
-    assert query.totals()["losses"] == 0
-    if name.startswith("barrier"):
-        assert events["rewound"] >= 1
-        assert events["snapshot"] >= 1
-    else:
-        assert events["rewound"] == 0
-    query.stop()
-    assert query.exception() is None
 
 
 def test_a_query_stopped_and_started_again_goes_on_from_its_flushed_snapshot(spark, tmp_path):
@@ -253,60 +198,3 @@ def test_output_rows_are_numbered_on_request(spark, tmp_path):
     rows = run.written()
     assert all(row["__epoch"] == row["epoch"] for row in rows)
     assert len({(row["__epoch"], row["__row"]) for row in rows}) == len(rows)
-
-
-# ---- whole jobs killed --------------------------------------------------------------------------
-
-POINTS = ["before-attach", "after-log", "halfway", "after-apply", "during-backup", "after-commit"]
-TEXTS = {
-    "mini-batch": "mini-batch",
-    "upstream-backup": "upstream-backup:state_every=0.4",
-    "barrier-sync": "barrier:interval=2epochs,mode=sync",
-    "barrier-async": "barrier:interval=2epochs,mode=async",
-}
-
-
-def killed_and_started_again(work, policy, point):
-    """A job killed at one point, its state with it; the next one's counts against the truth."""
-    tables = skewed_keys(epochs=6, rows=1000, keys=100, seed=11)
-    write_epochs(work / "in", tables)
-    counting = Counting(work, policy)
-    fault = Fault(point=point, epoch=4, action="executor", marker=str(work / "struck"))
-    if counting.run([fault]) is not None:
-        return  # a point that this policy does not come to
-    result = counting.run([fault])
-    assert result is not None, counting.log()
-    answer = counting.answer()
-    assert answer
-    truth = true_counts(tables)
-    assert answer == {key: truth[key] for key in answer}
-    assert result["bound"]["spent"] == 0
-
-
-@pytest.mark.long
-@pytest.mark.chaos
-@pytest.mark.parametrize("name", ["barrier-async"])
-def test_a_killed_job_changes_no_answer(tmp_path, name):
-    killed_and_started_again(tmp_path, TEXTS[name], "after-apply")
-
-
-@pytest.mark.long
-@pytest.mark.chaos
-@pytest.mark.parametrize(("name", "point"), list(itertools.product(TEXTS, POINTS)))
-def test_jobs_killed_at_every_point_change_no_answer(tmp_path, name, point):
-    killed_and_started_again(tmp_path, TEXTS[name], point)
-
-
-@pytest.mark.long
-@pytest.mark.chaos
-@pytest.mark.parametrize("point", [*POINTS, "during-writing", "during-recovery", "during-replay"])
-@pytest.mark.parametrize("kind", QUERIES)
-@pytest.mark.parametrize("name", POLICIES)
-def test_workers_killed_at_every_point_change_no_answer(spark, tmp_path, name, kind, point):
-    run = Run(spark, tmp_path, POLICIES[name])
-    faults = forget(tmp_path, kind, 3, only=0)
-    faults += [
-        Fault(point=point, epoch=epoch, marker=str(tmp_path / f"struck-{epoch}"))
-        for epoch in (1, 3, 5)
-    ]
-    QUERIES[kind](run, faults).stop()

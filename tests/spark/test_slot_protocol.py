@@ -24,11 +24,13 @@ import tether
 from tether.backup.commits import CommitRecord
 from tether.backup.opening import StoreAddress
 from tether.core.bound import Loss, SlotFacts, bound
+from tether.core.errors import BackupError
 from tether.core.policy import Placement
 from tether.operator import Operator
 from tether.spark.commit_entries import slot_commit
 from tether.spark.control import GENESIS, SlotControl
 from tether.spark.faults import Fault
+from tether.spark.ledger import Ledger
 from tether.spark.program import Program
 from tether.spark.slot import SlotEpoch
 from tether.state.identity import Owner
@@ -58,6 +60,7 @@ class Harness:
         self.store = self.lock = None
         self.blob = pickle.dumps(Count())
         self.committed = -1
+        self.newest_record: tuple[int, str] | None = None
         self.losses: list[Loss] = []
         self.lineage: str | None = GENESIS
         if self.address is not None:
@@ -81,6 +84,7 @@ class Harness:
             lineages=lineages,
             purpose=purpose,
             arena_dir=str(self.root / "arena"),
+            newest_record=self.newest_record,
         )
         return Program(
             control=control,
@@ -291,3 +295,41 @@ def test_a_failing_task_leaves_the_epoch_to_its_retry(harness, tmp_path):
     assert status.rolled_back
     harness.commit(status)
     assert harness.counts() == {1: 2}
+
+
+def test_what_a_torn_backup_cost_is_still_told_by_the_next_driver(tmp_path):
+    harness = Harness(tether.Approximate(40), tmp_path)
+    for epoch in range(3):
+        harness.commit(harness.run(epoch, [[1, 2, 3] * 10]))
+    history = harness.store.read_commits().history
+    (torn, *_) = history.chain("count", 0, 3)
+    log = tmp_path / "backup" / torn.frame.name
+    data = bytearray(log.read_bytes())
+    data[torn.frame.offset + torn.frame.length // 2] ^= 0xFF
+    log.write_bytes(data)
+    harness.lose_state()
+    status = harness.run(3, [[1]])
+    harness.commit(status)
+    assert status.extra == status.recovery.extra_bound == torn.carried > 0
+    later = Ledger("count", 1, harness.policy, Placement(copies=1))
+    later.resume(harness.store.read_commits().history, 4)
+    assert later.bound().extra == torn.carried
+    assert later.bound().spent >= sum((harness.counts().get(k, 0) - 30) for k in (2, 3)) * -1
+    harness.close()
+
+
+def test_an_old_commit_log_is_not_recovered_from(tmp_path):
+    """A slot that reads the log as it was a while ago would restore too old a state, and not know."""
+    harness = Harness(tether.Approximate(40), tmp_path)
+    for epoch in range(4):
+        harness.commit(harness.run(epoch, [[1, 2, 3] * 10]))
+    newest = harness.store.read_commits().history.newest_record
+    assert newest == (3, "r")
+    harness.lose_state()
+    faults = [Fault(point="store-read", action="stale", marker=str(tmp_path / "stale"))]
+    harness.newest_record = newest
+    with pytest.raises(BackupError, match="old commit log"):
+        harness.run(4, [[1]], faults=faults)
+    status = harness.run(4, [[1]], faults=faults)  # as Spark's next try does
+    assert status.recovery.bound <= 20
+    harness.close()

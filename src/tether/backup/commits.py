@@ -34,6 +34,8 @@ class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     lineage: str = ""
     policy_state: bytes = b""
     """The policy's own memory of the slot; opaque here."""
+    extra: Norm = 0.0
+    """By how much unreadable frames have widened the slot's bound so far, in all its recoveries."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):

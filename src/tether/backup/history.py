@@ -30,6 +30,8 @@ class SlotFacts(NamedTuple):
     policy_state: bytes
     exact_epoch: int | None = None
     """The epoch as of whose end the committed frames hold the whole state, where they do."""
+    extra: float = 0.0
+    """See :attr:`SlotCommit.extra`."""
 
 
 class CompleteSnapshot(NamedTuple):
@@ -89,6 +91,15 @@ class CommitHistory:
         missing.
         """
         return self._live[-1].record.epoch if self._live else None
+
+    @property
+    def newest_record(self) -> tuple[int, str] | None:
+        """Epoch and run of the newest record that is not void."""
+        return (self._live[-1].record.epoch, self._live[-1].record.run) if self._live else None
+
+    def holds(self, epoch: int, run: str) -> bool:
+        """Whether a record of that run of an epoch is among those that are not void."""
+        return any((a.record.epoch, a.record.run) == (epoch, run) for a in self._live)
 
     @property
     def slots(self) -> list[str]:
@@ -174,7 +185,7 @@ class CommitHistory:
             if record.epoch < before_epoch and key in record.slots:
                 commit = record.slots[key]
                 exact = record.epoch if commit.exact else None
-                return SlotFacts(failures, commit.lineage, commit.policy_state, exact)
+                return SlotFacts(failures, commit.lineage, commit.policy_state, exact, commit.extra)
         return SlotFacts(failures, "", b"")
 
     def complete_snapshot(self, before_epoch: int) -> CompleteSnapshot | None:

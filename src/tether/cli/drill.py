@@ -25,7 +25,8 @@ import typer
 from tether.cli.compare import Difference, compare
 from tether.cli.watching import committed_epochs, failures_in
 from tether.core.errors import BadValueError, TetherError
-from tether.spark.faults import Fault, Point
+from tether.spark.faults import STORE_POINTS, Fault, Point
+from tether.testing.injector import WORKER_POINTS
 from tether.testing.processes import (
     command_of,
     descendants,
@@ -36,10 +37,16 @@ from tether.testing.processes import (
 
 drill = typer.Typer(help="Cause a failure on purpose and report its cost.", no_args_is_help=True)
 
-ACTIONS = {"worker": "kill", "executor": "executor", "state": "forget", "driver": "driver"}
+ACTIONS = {
+    "worker": "kill",
+    "executor": "executor",
+    "state": "forget",
+    "hang": "hang",
+    "driver": "driver",
+}
 LONGEST_SECONDS = 1800.0
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-FaultName = Annotated[str, typer.Option("--fault", help="worker, executor, state or driver.")]
+FaultName = Annotated[str, typer.Option("--fault", help="worker, executor, state, hang or driver.")]
 
 
 @drill.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -68,11 +75,12 @@ def run_drill(
             why="A drill works on scratch directories, never on those of a real query.",
             do="Leave them out.",
         )
-    where = point if point != "random" else random.Random(seed).choice(get_args(Point))  # noqa: S311
-    if where not in get_args(Point):
+    where = point if point != "random" else random.Random(seed).choice(WORKER_POINTS)  # noqa: S311
+    known = [name for name in get_args(Point) if name not in STORE_POINTS]
+    if where not in known:
         raise BadValueError(
             f"{point!r} is no point of the epoch protocol.",
-            do=f"Choose one of: {', '.join(get_args(Point))}, random.",
+            do=f"Choose one of: {', '.join(known)}, random.",
         )
     with tempfile.TemporaryDirectory(prefix="tether-drill-") as name:
         clean = _Copy(Path(name) / "clean", context.args)
@@ -177,19 +185,21 @@ class _Copy:
             summary = self.run([])
         else:
             marker = self.work / "struck"
-            point = "before-attach" if fault == "state" else point
             self.work.mkdir(parents=True, exist_ok=True)
-            summary = self.run(
-                [
-                    Fault(
-                        point=point,
-                        marker=str(marker),
-                        slot=slot,
-                        epoch=epoch,
-                        action=ACTIONS[fault],  # type: ignore[arg-type]
-                    )
-                ]
+            planned = Fault(
+                point="before-attach" if fault == "state" else point,
+                marker=str(marker),
+                slot=slot,
+                epoch=epoch,
+                action=ACTIONS[fault],  # type: ignore[arg-type]
             )
+            try:
+                summary = self.run([planned])
+            except TetherError:
+                if not marker.exists():
+                    raise
+                # Some faults end the whole job: in local mode its JVM is the executor, too.
+                restarts, summary = 1, self.run([planned])
             struck = marker.exists()
         recoveries = [event for event in summary["story"] if event["what"] == "recovery"]
         return {

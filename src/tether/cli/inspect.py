@@ -28,10 +28,10 @@ def inspect(
 ) -> None:
     """Show what a backup directory holds: frames, age, bytes, divergence, causes, damage."""
     try:
-        storage_options = json.loads(options)
-    except json.JSONDecodeError as error:
+        storage_options = msgspec.json.decode(options, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadValueError(
-            "--options is not JSON.", why=str(error), do="For example: '{\"anon\": true}'."
+            "--options is not a JSON object.", why=str(error), do="For example: '{\"anon\": true}'."
         ) from error
     if is_checkpoint(backup, **storage_options):
         _inspect_checkpoint(backup, storage_options, verify=verify, as_json=as_json)

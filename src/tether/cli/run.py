@@ -191,7 +191,14 @@ def _faults() -> list[Fault]:
     """Faults on purpose, from the environment: how tests strike a whole command."""
     from tether.spark.faults import Fault  # noqa: PLC0415 - needs nothing before a query starts
 
-    return msgspec.json.decode(os.environ.get("TETHER_FAULTS", "[]"), type=list[Fault])
+    try:
+        return msgspec.json.decode(os.environ.get("TETHER_FAULTS", "[]"), type=list[Fault])
+    except msgspec.MsgspecError as error:
+        raise BadValueError(
+            "TETHER_FAULTS holds no list of faults.",
+            why=str(error),
+            do="Unset it, or take it from tether.testing.injector.Injector.environment().",
+        ) from error
 
 
 def _summary(query: Query, operator: str, keys: int, seconds: float) -> dict[str, Any]:

@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING
 from tether.spark.session import FAIR_CHECKPOINTS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 
-def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> SparkSession:
-    """A session on loopback, with the settings that every command and benchmark shares.
+def open_session(
+    master: str,
+    *,
+    app: str = "tether",
+    memory: str = "2g",
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session with the settings that every command and benchmark shares.
+
+    It listens on loopback, or where the environment's SPARK_LOCAL_IP says.
 
     Args:
         master: Spark's master URL; our own default is ``local[2,4]``, for plain local mode retries
             no task.
         app: Name of the application.
         memory: Heap of the driver, which in local mode is also the executor.
+        conf: Further settings of Spark, which go before our own.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever python3 is on the path
@@ -29,8 +40,8 @@ def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> Spa
         SparkSession.builder.master(master)
         .appName(app)
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", os.environ["SPARK_LOCAL_IP"])
+        .config("spark.driver.bindAddress", os.environ["SPARK_LOCAL_IP"])
         .config("spark.driver.memory", memory)
         .config("spark.sql.streaming.checkpointFileManagerClass", FAIR_CHECKPOINTS)
         # Slots are pinned by locality: Spark must not trade it for a free core elsewhere, ...
@@ -43,4 +54,6 @@ def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> Spa
     )
     if master.startswith("local-cluster"):
         builder = builder.config("spark.executor.memory", "512m")
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()

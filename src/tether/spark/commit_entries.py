@@ -32,6 +32,7 @@ def slot_commit(status: SlotStatus) -> SlotCommit:
         failures=status.failures,
         lineage=status.lineage,
         policy_state=status.policy_state,
+        extra=status.extra,
     )
 
 
@@ -44,15 +45,15 @@ def has_news(operator: PreparedOperator, status: SlotStatus) -> bool:
     return bool((counted and status.rows_in) or (status.windows_ended and status.failures))
 
 
-def stored_lineages(history: CommitHistory, node: OperatorNode, epoch: int) -> dict[int, str]:
-    """Lineages of the slots of an operator that is to run ``epoch``, where any are stored."""
-    facts = {slot: history.slot_facts(node.name, slot, epoch) for slot in range(node.slots)}
-    return {slot: fact.lineage for slot, fact in facts.items() if fact.lineage}
-
-
 def slim(status: SlotStatus) -> SlotStatus:
     """The status without the items that it brought: those are not the ledger's to keep."""
     return msgspec.structs.replace(status, feedback=b"") if status.feedback else status
+
+
+def stored_lineages(history: CommitHistory, node: OperatorNode, epoch: int) -> dict[int, str]:
+    """Lineages that slots of an operator which is to run ``epoch`` must have, where recorded."""
+    facts = {slot: history.slot_facts(node.name, slot, epoch) for slot in range(node.slots)}
+    return {slot: fact.lineage for slot, fact in facts.items() if fact.lineage}
 
 
 # ---- the clock ----------------------------------------------------------------------------------

@@ -56,6 +56,9 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: tuple[int, int | None] | None = None
     """Number of the snapshot whose barrier ends this epoch, and of the newest complete one."""
 
+    newest_record: tuple[int, str] | None = None
+    """Epoch and run of the newest commit record: a log without it is an old one."""
+
     def expects(self, slot: int) -> str | None:
         """Lineage that the slot's resident state must have; None where any will do."""
         return None if self.lineages is None else self.lineages.get(slot, GENESIS)
@@ -102,6 +105,8 @@ class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a snapshot that is being written."""
     early: EarlyBackup | None = None
     """The backup that is being written before it must be."""
+    extra: float = 0.0
+    """By how much unreadable backups have widened the slot's bound so far."""
 
 
 class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +196,8 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Its part of the snapshot whose barrier ended this epoch."""
     part_done: PartDone | None = None
     """A part, of this epoch or an earlier one, whose writing has ended."""
+    extra: float = 0.0
+    """By how much unreadable backups have widened the slot's bound so far."""
 
 
 encode_status = msgspec.msgpack.Encoder().encode

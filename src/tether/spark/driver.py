@@ -120,6 +120,7 @@ class EpochDriver:
         self._parts[0].run(unpack(self.query.flow.sources, rows), epoch)
         if self._loop is not None:
             self._loop.follow(epoch)
+        reach(self.query.faults, "before-spark-commit", -1, epoch)
 
     def _open(self, session: SparkSession, epoch: int) -> None:
         self._started.wait(60)

@@ -63,7 +63,7 @@ def recover_exactly(
         store = program.open_store()
         logged = read_rows(
             store,
-            store.read_commits().history,
+            program.history(),
             control.operator,
             slot,
             after_epoch=backup.epoch,
@@ -107,7 +107,7 @@ def rewound_to_start(reason: str) -> RecoveryReport:
 
 def _own_backup(program: Program, slot: int) -> _Backup:
     control, store = program.control, program.open_store()
-    history = store.read_commits().history
+    history = program.history()
     commits = history.chain(control.operator, slot, control.epoch)
     found = time.perf_counter()
     chain = recover_chain(store, history, control.operator, slot, control.epoch)
@@ -128,7 +128,7 @@ def _own_backup(program: Program, slot: int) -> _Backup:
 
 def _part(program: Program, resident: Resident, slot: int) -> _Backup:
     control, store = program.control, program.open_store()
-    history = store.read_commits().history
+    history = program.history()
     snapshot = history.complete_snapshot(control.epoch)
     found = time.perf_counter()
     if snapshot is None or snapshot.epoch != control.epoch - 1:

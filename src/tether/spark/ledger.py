@@ -74,6 +74,8 @@ class Ledger:
                 then = msgspec.structs.replace(state, failures=earlier)
                 at_most = self._policy.threshold(then, self._placement)
                 self._losses[slot].append(Loss(epoch=epoch, at_most=at_most))
+            if facts.extra:
+                self._losses[slot].append(Loss(epoch=epoch, at_most=0.0, extra=facts.extra))
 
     def note(self, statuses: Mapping[int, SlotStatus]) -> None:
         """An epoch is committed: its reports are the newest facts."""

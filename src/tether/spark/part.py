@@ -24,7 +24,6 @@ from tether.backup.commits import CommitRecord
 from tether.backup.history import CommitHistory
 from tether.backup.names import slot_key
 from tether.backup.sweeping import sweep
-from tether.core.barrier import Barrier
 from tether.core.errors import BackupError
 from tether.spark.binding import bind_store
 from tether.spark.commit_entries import (
@@ -39,13 +38,14 @@ from tether.spark.commit_entries import (
 )
 from tether.spark.control import GENESIS, Purpose, SlotControl, StreamClock
 from tether.spark.event_time import advance
+from tether.spark.faults import reach
 from tether.spark.flow import Node, OperatorNode
 from tether.spark.jobs import SlotJobs
 from tether.spark.ledger import Ledger
 from tether.spark.program import Program
 from tether.spark.sinks import discard
 from tether.spark.snapshot_content import clocks_in, content
-from tether.spark.snapshot_keeper import SnapshotKeeper
+from tether.spark.snapshot_keeper import keeper_for
 from tether.spark.task import SlotTask
 
 if TYPE_CHECKING:
@@ -114,16 +114,9 @@ class Part:
         self._clocks = {node.name: StreamClock() for node in self.operators}
         self._history = CommitHistory()
         self._records_since_drop = 0
-        self._keeper = self._snapshot_keeper()
+        self._keeper = keeper_for(self.operators.values(), story)
         self._snapshot: tuple[int, int | None] | None = None
         """The barrier that ends the epoch in hand, if one does."""
-
-    def _snapshot_keeper(self) -> SnapshotKeeper | None:
-        policy = next(iter(self.operators.values())).policy
-        if not isinstance(policy, Barrier):
-            return None
-        slots = [(node.name, slot) for node in self.operators for slot in range(node.slots)]
-        return SnapshotKeeper(policy, slots, self._story)
 
     def open(self, session: SparkSession, query_id: str, epoch: int) -> None:
         """Make ready for the first epoch of this run, and take over what is in the store."""
@@ -219,6 +212,7 @@ class Part:
             feedback_epoch=sent.epoch if sent else -1,
             clock=self._clocks[name],
             snapshot=self._snapshot,
+            newest_record=self._history.newest_record,
         )
 
     def _task(
@@ -273,6 +267,7 @@ class Part:
             self._jobs.place_safely()
             self._story.add("replanned", "Spark's partitions were not the slots", epoch)
             statuses = self._jobs.run(given, epoch)
+        reach(self._query.faults, "after-job", -1, epoch)
         self._commit(epoch, statuses)
 
     # ---- 4. and 5. commit ----------------------------------------------------------------------

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tether.core.errors import BackupError
-from tether.spark.faults import reach
+from tether.spark.faults import SLOT_STORE_POINTS, reach
+from tether.spark.store_faults import with_trouble
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tether.backup.history import CommitHistory
     from tether.backup.opening import StoreAddress
     from tether.backup.protocol import BackupStore
     from tether.core.policy import Placement, Policy
@@ -66,10 +68,31 @@ class Program:
                 do="Pass backup=... to start().",
             )
         # By value, for an address comes anew with every epoch; its options cannot be hashed.
-        key = pickle.dumps(self.store)
+        key = pickle.dumps((self.store, self.faults))
         if key not in _opened:
-            _opened[key] = self.store.open()
+            _opened[key] = with_trouble(
+                self.store.open(), self.faults, self.store.url, points=SLOT_STORE_POINTS
+            )
         return _opened[key]
+
+    def history(self) -> CommitHistory:
+        """The commit log, read now.
+
+        Raises:
+            BackupError: It is older than what the driver has committed. Spark tries again, and a store
+                that was only late will have caught up.
+        """
+        history = self.open_store().read_commits().history
+        newest = self.control.newest_record
+        # A record that is damaged is another matter: it is told as a gap, and widens the bound.
+        if newest is not None and not history.holds(*newest) and not history.gaps:
+            raise BackupError(
+                "The backup store gave an old commit log.",
+                why=f"The record of epoch {newest[0]} is missing, and it was durable.",
+                do="Nothing if the next try succeeds. Else use a store whose reads see every write "
+                "that was acknowledged; a mount that caches, say, does not.",
+            )
+        return history
 
 
 _opened: dict[bytes, BackupStore] = {}

@@ -41,7 +41,7 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     control = program.control
     began = time.perf_counter()
     store = program.open_store()
-    history = store.read_commits().history
+    history = program.history()
     facts = history.slot_facts(control.operator, slot, control.epoch)
     commits = history.chain(control.operator, slot, control.epoch)
     found = time.perf_counter()
@@ -85,6 +85,7 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
         log_bytes=log_bytes,
         full_bytes=full_bytes,
         items=policy_state.items,
+        extra=facts.extra + chain.extra_bound,
     )
     # The count must be durable before the slot goes on: a crash a moment later must still see it.
     store.append(

@@ -229,9 +229,8 @@ class SlotEpoch:
         return expected is None or resident.memory().lineage == expected
 
     def _note_times(self, batch: pa.RecordBatch) -> None:
-        if self._program.event_time is not None:
-            where = batch.schema.get_field_index(self._program.event_time)
-            self._event_times = joined(self._event_times, span_of(batch.column(where)))
+        if (column := self._program.event_time) is not None:
+            self._event_times = joined(self._event_times, span_of(batch[column]))
 
     def _windows(self, memory: SlotMemory, rows_in: int) -> list[EndedWindow]:
         clock, epoch = self._control.clock, self._control.epoch
@@ -385,6 +384,7 @@ class SlotEpoch:
             logged=self._logged,
             part=self._part,
             part_done=self._part_done,
+            extra=memory.extra,
         )
 
     def _newest_known(self) -> float | None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.names import slot_key
+from tether.core.barrier import Barrier
 from tether.core.graph import SlotId
 from tether.core.snapshots import (
     BeginSnapshot,
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from tether.backup.frames import FrameRef
     from tether.backup.history import CompleteSnapshot
     from tether.backup.protocol import BackupStore
-    from tether.core.barrier import Barrier
     from tether.core.snapshots import CoordinatorEvent
     from tether.spark.control import PartDone, SlotStatus
+    from tether.spark.prepared import PreparedOperator
     from tether.spark.story import Story
 
 Held = dict[str, list[pa.RecordBatch]]
@@ -198,3 +199,13 @@ def _commit_of(status: SlotStatus) -> SlotCommit:
     return msgspec.structs.replace(
         slot_commit(status), kind=status.part.kind, divergence_after=0.0, exact=True
     )
+
+
+def keeper_for(operators: Iterable[PreparedOperator], story: Story) -> SnapshotKeeper | None:
+    """The keeper of the snapshots of some operators, where their policy takes any."""
+    operators = list(operators)
+    policy = operators[0].policy
+    if not isinstance(policy, Barrier):
+        return None
+    slots = [(one.name, slot) for one in operators for slot in range(one.slots)]
+    return SnapshotKeeper(policy, slots, story)

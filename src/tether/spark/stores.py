@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tether.spark.binding import check_program
+from tether.spark.faults import DRIVER_STORE_POINTS
 from tether.spark.split import operators_of, split
+from tether.spark.store_faults import with_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,7 @@ def open_stores(query: PreparedQuery, owner: str) -> list[OpenStore | None]:
             if number:
                 address = msgspec.structs.replace(address, url=f"{address.url}/{BEHIND}")
             store = address.open()
+            store = with_trouble(store, query.faults, address.url, points=DRIVER_STORE_POINTS)
             opened.append(OpenStore(address, store, store.lock(owner)))
             check_program(store, [query.operators[node] for node in nodes], query.allow_changed)
     except BaseException:

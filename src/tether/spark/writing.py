@@ -150,6 +150,8 @@ class SlotWriter:
         parts = {name: export.batches for name, export in exports.items()}
         ref = self.program.open_store().append(header, parts)
         self.program.reach("during-backup", self._slot)
+        if cause == "compaction":
+            self.program.reach("during-compaction", self._slot)
         frame = WrittenFrame(
             ref=ref,
             kind=kind,

@@ -41,13 +41,35 @@ class Cluster:
     Attributes:
         url: For ``SparkSession.builder.master``.
         scratch: Where logs and executors' files are.
-        workers: The workers' processes, by number.
+        workers: The workers' processes, by number; those that were killed are still among them.
+        cores: Of each worker.
+        memory: Of each worker.
     """
 
     url: str
     scratch: Path
     master: subprocess.Popen[bytes]
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    cores: int = 1
+    memory: str = "1400m"
+
+    def start_worker(self, *, host: str = "127.0.0.1", launcher: tuple[str, ...] = ()) -> int:
+        """Start one more worker; gives its number.
+
+        Args:
+            host: Where it listens.
+            launcher: Put before its command, to run it in another network namespace, say.
+        """
+        number = len(self.workers)
+        arguments = ["worker.Worker", "--host", host, "-c", str(self.cores), "-m", self.memory]
+        arguments += ["--webui-port", "0", "--work-dir", str(self.scratch / f"work-{number}")]
+        arguments += [self.url]
+        self.workers.append(_start(self.scratch, f"worker-{number}", arguments, host, launcher))
+        return number
+
+    def living_workers(self) -> int:
+        """Workers that have not been killed."""
+        return sum(worker.poll() is None for worker in self.workers)
 
     def executors(self) -> list[int]:
         """Process ids of all executors of this cluster that live."""
@@ -76,28 +98,31 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(
-    scratch: Path, *, workers: int = 3, cores: int = 1, memory: str = "900m"
+    scratch: Path,
+    *,
+    workers: int = 3,
+    cores: int = 1,
+    memory: str = "1400m",
+    host: str = "127.0.0.1",
 ) -> Iterator[Cluster]:
-    """Start a master and workers on 127.0.0.1; end them at the end of the block.
+    """Start a master and workers on this machine; end them at the end of the block.
 
     Args:
         scratch: An empty directory for logs and executors' files.
         workers: Number of workers; each starts one executor for an application.
         cores: Cores of each.
-        memory: Memory of each, as Spark writes it.
+        memory: Memory of each, as Spark writes it; an executor asks for 1 GB unless told otherwise.
+        host: Address of the master and its workers.
     """
     scratch.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
-    master = _start(
-        scratch, "master", ["master.Master", "--host", "127.0.0.1", "--port", str(port)]
-    )
-    cluster = Cluster(f"spark://127.0.0.1:{port}", scratch, master)
+    port = _free_port(host)
+    arguments = ["master.Master", "--host", host, "--port", str(port), "--webui-port", "0"]
+    master = _start(scratch, "master", arguments, host)
+    cluster = Cluster(f"spark://{host}:{port}", scratch, master, cores=cores, memory=memory)
     try:
-        _await_port(cluster, port)
-        for number in range(workers):
-            arguments = ["worker.Worker", "--host", "127.0.0.1", "-c", str(cores), "-m", memory]
-            arguments += ["--work-dir", str(scratch / f"work-{number}"), cluster.url]
-            cluster.workers.append(_start(scratch, f"worker-{number}", arguments))
+        _await_port(cluster, host, port)
+        for _ in range(workers):
+            cluster.start_worker(host=host)
         yield cluster
     finally:
         for process in [*cluster.workers, cluster.master]:
@@ -105,31 +130,30 @@ def standalone_cluster(
             process.wait(10)
 
 
-def _start(scratch: Path, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+def _start(
+    scratch: Path, name: str, arguments: list[str], host: str, launcher: tuple[str, ...] = ()
+) -> subprocess.Popen[bytes]:
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
-    command = [str(program), f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
+    environment = {**os.environ, "SPARK_LOCAL_IP": host, "SPARK_NO_DAEMONIZE": "1"}
+    command = [*launcher, str(program), f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
     with (scratch / f"{name}.log").open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - Spark's own starter
-            [*command, "--webui-port", "0"] if name == "master" else command,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
+            command, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _await_port(cluster: Cluster, port: int) -> None:
+def _await_port(cluster: Cluster, host: str, port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and cluster.master.poll() is None:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            if probe.connect_ex((host, port)) == 0:
                 return
         time.sleep(0.1)
     raise TetherError(

@@ -1,0 +1,31 @@
+"""Policies × algorithms × faults × points, each cell against its clean twin.
+
+A few cells run with every test run; ``make chaos`` runs them all and prints a table. Random choices come
+from a seed in the cell's name: ``TETHER_SEED`` gives others.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .matrix import cases
+from .running import check
+
+pytestmark = [pytest.mark.spark, pytest.mark.chaos]
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, id=c.name, marks=[] if c.short else [pytest.mark.long]) for c in CASES],
+)
+def test_cell(spark, tmp_path, record_property, case):
+    record_property("chaos", (case.policy, case.fault, case.seed))
+    check(spark, tmp_path, case)
+
+
+def test_the_matrix_has_every_policy_in_its_short_form():
+    assert {c.policy for c in CASES if c.short} == {c.policy for c in CASES} - {"no-tolerance"}
+    assert len({c.fault for c in CASES if c.short}) >= 6
+    assert len({c.name for c in CASES}) == len(CASES)
