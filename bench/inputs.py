@@ -158,11 +158,8 @@ def digest_sql(scenario: Scenario, key: str, totals: list[str]) -> list[str]:
         key = f"131 * ASCII({key}) + 7 * ASCII(REVERSE({key})) + CHAR_LENGTH({key})"
     mixed = " + ".join(f"{2 ** (place + 1) - 1} * {name}" for place, name in enumerate(totals))
     whole = " + ".join(totals)
-    return [
-        "COUNT(*)",
-        f"SUM({whole})",
-        f"SUM(MOD({key}, {PRIME}) * MOD({mixed}, {PRIME}))",
-    ]
+    prime = f"CAST({PRIME} AS BIGINT)"  # Flink's MOD has the type of its second argument
+    return ["COUNT(*)", f"SUM({whole})", f"SUM(MOD({key}, {prime}) * MOD({mixed}, {prime}))"]
 
 
 def write_csv(source: Path, directory: Path) -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from bench.contenders import find
 from bench.contenders.course import Course
-from bench.contenders.heavy import HEAVY
+from bench.contenders.heavy import HEAVY, HEAVY_LABELS
 from bench.contenders.slow_session import slow_settings
 from bench.harness import Experiment, Goal, say
 from bench.results import FOLDER, ResultLog
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SCENARIOS = Path(__file__).parent / "scenarios"
 GOALS_FROM = ("keyed-sum.toml", "slow-store.toml", "heavy-hitters.toml")
 """What is run unless a scenario is named: the files that the goals are measured on."""
+OURS = ("tether-operators", "tether-store")
 
 
 def run(
@@ -121,7 +122,7 @@ def _report(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> di
         "experiment": "peers",
         "environment": first["environment"] | _versions(),
         "results": [
-            {"scenario": name, "kind": _kind(part["scenario"], result["contender"]), **result}
+            {"scenario": name, **_names(part["scenario"], result["contender"]), **result}
             for name, part in parts.items()
             for result in part["results"]
         ],
@@ -134,10 +135,15 @@ def _report(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> di
     }
 
 
-def _kind(scenario: Scenario, contender: str) -> str:
+def _names(scenario: Scenario, contender: str) -> dict[str, str]:
+    """How reports show a contender."""
     if scenario.algorithm == "heavy-hitters":
-        return "tether" if contender == "tether-operators" else "limit"
-    return find(contender).kind
+        return {
+            "kind": "tether" if contender in OURS else "limit",
+            "label": HEAVY_LABELS[contender],
+        }
+    found = find(contender)
+    return {"kind": found.kind, "label": found.label}
 
 
 def _versions() -> dict[str, str]:
@@ -160,7 +166,7 @@ def _goals(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> lis
     plain = of(lambda one: one.algorithm == "keyed-sum" and not one.store_latency)
     slow = of(lambda one: one.algorithm == "keyed-sum" and one.store_latency > 0)
     heavy = of(lambda one: one.algorithm == "heavy-hitters")
-    ours, store, rocksdb = "tether-operators", "tether-store", "spark-rocksdb"
+    (ours, store), rocksdb = OURS, "spark-rocksdb"
     return [
         plain.goal("peers.operators_to_rocksdb_changelog", ">=", 2, rocksdb, ours),
         plain.goal("peers.store_to_rocksdb_changelog", ">=", 2.5, rocksdb, store),

@@ -96,10 +96,22 @@ def _end_last_line(path: Path) -> None:
             log.write("\n")
 
 
-def save_report(report: dict[str, Any], *, quick: bool, folder: Path = FOLDER) -> Path:
+def file_name(experiment: str, *, quick: bool, variant: str = "") -> str:
+    """Name of an experiment's files, without their endings.
+
+    Example:
+        >>> file_name("peers", quick=True, variant="word-count")
+        'peers-word-count-quick'
+    """
+    return "-".join(filter(None, [experiment, variant, "quick" if quick else ""]))
+
+
+def save_report(
+    report: dict[str, Any], *, quick: bool, variant: str = "", folder: Path = FOLDER
+) -> Path:
     """Write an experiment's report as JSON and CSV; give the JSON file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{report['experiment']}{'-quick' if quick else ''}.json"
+    path = folder / (file_name(report["experiment"], quick=quick, variant=variant) + ".json")
     for target, text in (
         (path, json.dumps(report | {"quick": quick}, indent=1) + "\n"),
         (path.with_suffix(".csv"), as_csv(report)),

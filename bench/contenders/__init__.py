@@ -99,6 +99,11 @@ CONTENDERS: dict[str, Contender] = {
             (True, "", ", checkpoints"),
         )
     },
+    "flink-reading": Contender(
+        "PyFlink, reading the CSV only",
+        "limit",
+        partial(other_systems.flink, api="reading", state="hashmap", checkpoints=False),
+    ),
     "bytewax": Contender("Bytewax, recovery on", "peer", other_systems.bytewax, small=True),
 }
 

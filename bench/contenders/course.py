@@ -71,6 +71,12 @@ class Course:
         return replace(self, scenario=scenario, folder=self.folder / "small")
 
     @property
+    def total_rows(self) -> int:
+        """Rows in all files; loading brings every key once."""
+        loaded = self.scenario.keys if self.scenario.loading else 0
+        return loaded + self.scenario.rows * (self.scenario.warm_up + self.scenario.epochs)
+
+    @property
     def spark(self) -> SparkSession:
         """The session, with this scenario's number of partitions."""
         session = self.open_spark()
@@ -106,4 +112,6 @@ class Course:
     ) -> Measurement:
         """Times of the measured epochs, with the answer checked."""
         found = {"answer": list(answer), **(detail or {})}
+        if "durable_bytes" in found:
+            found["durable_bytes_per_row"] = round(found["durable_bytes"] / self.total_rows, 3)
         return Measurement(times, answer == self.truth, found, rows=self.scenario.rows)

@@ -49,3 +49,7 @@ def one_process(course: Course) -> Measurement:
 
 
 HEAVY = {"tether-operators": sketches, "numpy": one_process}
+HEAVY_LABELS = {
+    "tether-operators": "Tether operators (sketches)",
+    "numpy": "numpy + Arrow, one process (exact)",
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tether
-from bench.contenders.durable import durable_bytes, request_count
+from bench.contenders.durable import request_count
 from bench.contenders.slow_files import CountsOfWords, Sums
 from bench.contenders.spark_stores import outputs, spark_digest
 from bench.inputs import MEAN_VALUE, columns_of
@@ -57,7 +57,7 @@ def operators(course: Course, policy: Any) -> Measurement:
         counted = query.totals()
         detail = {
             "backups": counted["backups"],
-            "durable_bytes": durable_bytes(directory, "backup"),
+            "durable_bytes": counted["backup_bytes"],
             "requests_per_epoch": round(requests / scenario.total_epochs, 1),
             "slot_seconds": query.slots()[0]["seconds"],
         }
