@@ -23,6 +23,9 @@ def environment(job: dict[str, Any]) -> tuple[StreamExecutionEnvironment, Stream
         "parallelism.default": str(job["slots"]),
         "python.executable": sys.executable,
         "pipeline.object-reuse": "true",
+        # Python in the JVM's own process: each state access of the other mode is a remote call.
+        "python.execution-mode": "thread",
+        "python.state.cache-size": "100000",
         "state.backend.type": job["state"],
         "execution.checkpointing.incremental": "true",
         "taskmanager.memory.managed.size": "1g",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FIGURES = (
     bars.throughput,
     curves.intervals,
+    curves.checkpoint_intervals,
     bars.durable_bytes,
     curves.recovery,
     curves.error_against_bound,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -33,11 +34,24 @@ def label_of(result: dict[str, Any]) -> str:
     return str(result.get("label", result["contender"]))
 
 
+def varied(result: dict[str, Any]) -> bool:
+    """Whether a result belongs to a curve: its scenario varies a field, and is named after it."""
+    return re.search(r", (rows|keys|interval) [\d.]+$", result["scenario"]) is not None
+
+
+def beside(axes: Any, x: float, y: float, text: str, *, size: int = 9) -> None:
+    """Write a bar's value a little to the right of its end."""
+    axes.annotate(
+        text, (x, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=size
+    )
+
+
 def throughput(measured: Measured) -> Iterator[Plot]:
     """Rows a second of all contenders, one picture a scenario, with ratios to Spark with RocksDB."""
     scenarios = defaultdict(list)
     for result in measured.results("peers"):
-        scenarios[result["scenario"]].append(result)
+        if not varied(result):
+            scenarios[result["scenario"]].append(result)
     for number, (scenario, results) in enumerate(scenarios.items()):
         rates = {result["contender"]: result["rows_per_second"] for result in results}
         base = rates.get(BASE)
@@ -61,13 +75,11 @@ def throughput(measured: Measured) -> Iterator[Plot]:
                 )
                 if high > low:
                     axes.plot([low, high], [place, place], color=BLACK, linewidth=1.2)
-                ratio = f"   {rate / base:.2f}×" if base else ""
-                axes.text(max(rate, high), place, f" {short(rate)}{ratio}", va="center", fontsize=9)
+                ratio = f" · {rate / base:.2f}×" if base else ""
+                beside(axes, max(rate, high), place, f"{short(rate)}{ratio}")
             axes.set_yticks(range(len(results)), [label_of(one) for one in results])
-            axes.set_xlim(0, 1.28 * max(rates.values()))
-            axes.set_xlabel(
-                "rows a second" + (", and how many times Spark RocksDB + changelog" if base else "")
-            )
+            axes.set(xlim=(0, 1.32 * max(rates.values())), ylim=(-0.6, len(results) - 0.4))
+            axes.set_xlabel(f"rows a second{' · times Spark RocksDB + changelog' if base else ''}")
             axes.xaxis.set_major_formatter(lambda value, _: short(value))
             _kinds_legend(figure, {one["kind"] for one in results})
         caption = (
@@ -108,10 +120,11 @@ def epoch_times(measured: Measured) -> Iterator[Plot]:
                 axes.barh(place, result["median_ms"], color=BLUE if ours else GREY, height=0.7)
                 low, high = result["spread_ms"]
                 axes.plot([low, high], [place, place], color=BLACK, linewidth=1.2)
-                text = f" {result['median_ms']:,.4g} ms"
-                axes.text(max(high, result["median_ms"]), place, text, va="center", fontsize=9)
+                text = f"{result['median_ms']:,.4g} ms"
+                beside(axes, max(high, result["median_ms"]), place, text)
             axes.set_yticks(range(len(results)), [one["contender"] for one in reversed(results)])
-            axes.set_xlim(0, 1.18 * max(one["spread_ms"][1] for one in results))
+            longest = max(one["spread_ms"][1] for one in results)
+            axes.set(xlim=(0, 1.18 * longest), ylim=(-0.6, len(results) - 0.4))
             axes.set_xlabel("milliseconds (shorter is better)")
         caption = "Median over rounds, with the fastest and slowest round."
         title = f"Time: {report['experiment']}"
@@ -123,7 +136,7 @@ def durable_bytes(measured: Measured) -> Iterator[Plot]:
     results = [
         one
         for one in measured.results("peers")
-        if one.get("detail", {}).get("durable_bytes_per_row") is not None
+        if one.get("detail", {}).get("durable_bytes_per_row") is not None and not varied(one)
     ]
     if not results:
         return
@@ -140,10 +153,10 @@ def durable_bytes(measured: Measured) -> Iterator[Plot]:
         axes = figure.subplots()
         for place, (_, size, kind) in enumerate(found):
             axes.barh(place, size, color=KINDS[kind], height=0.7)
-            axes.text(size, place, f" {size:.2f}", va="center", fontsize=9)
+            beside(axes, size, place, f"{size:.2f}")
         axes.set_yticks(range(len(found)), [one[0] for one in found])
-        axes.set_xlim(0, 1.15 * max(one[1] for one in found))
-        axes.set_xlabel("bytes of state made durable for a row of input (fewer is better)")
+        axes.set(xlim=(0, 1.15 * max(one[1] for one in found)), ylim=(-0.6, len(found) - 0.4))
+        axes.set_xlabel("bytes for a row of input (fewer is better)")
         _kinds_legend(figure, {one[2] for one in found})
     caption = "Bytes written as backups or state checkpoints over the whole run, loading included."
     yield Plot("bytes", "Bytes durable per row", svg[0], caption, commands(results))
@@ -177,7 +190,7 @@ def speed_kept(measured: Measured) -> Iterator[Plot]:
                         hatch=hatch,
                         edgecolor="white",
                     )
-                    axes.text(value, row + shift, f" {value:.2f}", va="center", fontsize=8)
+                    beside(axes, value, row + shift, f"{value:.2f}", size=8)
             axes.axvline(1, color=BLACK, linewidth=0.8, linestyle=":")
             axes.set(title=title, xlim=(0, 1.35))
             axes.set_yticks(range(len(algorithms)), algorithms)

@@ -6,36 +6,46 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from bench.report.bars import label_of
+from bench.report.bars import beside, label_of
 from bench.report.load import commands
 from bench.report.style import BLACK, BLUE, LINES, MARKERS, ORANGE, Plot, drawing, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from bench.report.load import Measured
 
 
-def _lines(figure: Any, curves: dict[str, list[tuple[float, float]]]) -> Any:
+Curves = dict[str, list[dict[str, Any]]]
+
+
+def _lines(figure: Any, curves: Curves, x: Callable[[dict[str, Any]], float], y: str) -> Any:
     axes = figure.subplots()
-    for number, (label, points) in enumerate(curves.items()):
-        xs, ys = zip(*sorted(points), strict=True)
-        style = {
-            "color": LINES[number % len(LINES)],
-            "marker": MARKERS[number % len(MARKERS)],
-            "label": label,
-        }
-        axes.plot(xs, ys, linewidth=1.8, markersize=6, **style)
-    axes.set(xscale="log", yscale="log")
+    used: defaultdict[str, int] = defaultdict(int)
+    for number, (label, results) in enumerate(curves.items()):
+        points = sorted((x(one), one[y]) for one in results)
+        kind = results[0]["kind"]
+        colours = LINES[kind]
+        axes.plot(
+            *zip(*points, strict=True),
+            color=colours[used[kind] % len(colours)],
+            marker=MARKERS[number % len(MARKERS)],
+            label=label,
+            linewidth=1.8,
+            markersize=6,
+        )
+        used[kind] += 1
+    axes.set(xscale="log")
+    axes.set_ylim(bottom=0)  # heights are compared, so they begin at nothing
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.7)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: short(value))
-        axis.set_minor_formatter(lambda *_: "")
+    axes.xaxis.set_minor_formatter(lambda *_: "")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     return axes
 
 
-def _varied(measured: Measured, scenario: str) -> dict[str, list[dict[str, Any]]]:
+def _varied(measured: Measured, scenario: str) -> Curves:
     found = defaultdict(list)
     for result in measured.results("peers"):
         if result["scenario"].startswith(scenario):
@@ -46,14 +56,10 @@ def _varied(measured: Measured, scenario: str) -> dict[str, list[dict[str, Any]]
 def intervals(measured: Measured) -> Iterator[Plot]:
     """Throughput against the time between two commits."""
     varied = _varied(measured, "intervals, rows")
-    curves = {
-        name: [(one["median_ms"], one["rows_per_second"]) for one in results]
-        for name, results in varied.items()
-    }
-    if not curves:
+    if not varied:
         return
     with drawing("intervals", 8.6, 4.2) as (figure, svg):
-        axes = _lines(figure, curves)
+        axes = _lines(figure, varied, lambda one: one["median_ms"], "rows_per_second")
         axes.set(xlabel="length of an epoch, milliseconds", ylabel="rows a second")
     caption = (
         "Each line goes through epochs of growing size, run back to back, so that an epoch's length is "
@@ -63,17 +69,27 @@ def intervals(measured: Measured) -> Iterator[Plot]:
     yield Plot("intervals", title, svg[0], caption, commands(list(chain(*varied.values()))))
 
 
+def checkpoint_intervals(measured: Measured) -> Iterator[Plot]:
+    """Throughput against the checkpoint interval of a peer that has one."""
+    varied = _varied(measured, "checkpoint intervals, interval")
+    if not varied:
+        return
+    with drawing("checkpoint-intervals", 8.6, 4.2) as (figure, svg):
+        axes = _lines(figure, varied, lambda one: one["workload"]["interval"], "rows_per_second")
+        axes.set(xlabel="seconds between checkpoints", ylabel="rows a second")
+    caption = "Tether has no such interval; its line shows how much the machine itself varies."
+    title = "What a checkpoint interval costs PyFlink"
+    found = commands(list(chain(*varied.values())))
+    yield Plot("checkpoint-intervals", title, svg[0], caption, found)
+
+
 def growth(measured: Measured) -> Iterator[Plot]:
     """An epoch's time against the number of resident keys."""
     varied = _varied(measured, "keyed sum, keys")
-    curves = {
-        name: [(one["workload"]["keys"], one["median_ms"]) for one in results]
-        for name, results in varied.items()
-    }
-    if not curves:
+    if not varied:
         return
     with drawing("growth", 8.6, 4.2) as (figure, svg):
-        axes = _lines(figure, curves)
+        axes = _lines(figure, varied, lambda one: one["workload"]["keys"], "median_ms")
         axes.set(xlabel="resident keys", ylabel="milliseconds an epoch")
     caption = (
         "The same epochs with ever more keys resident: a flat line follows the work, not the state."
@@ -140,9 +156,10 @@ def recovery(measured: Measured) -> Iterator[Plot]:
             seconds = result["median_ms"] / 1_000
             axes.barh(place, seconds, color=BLUE if ours else ORANGE, height=0.7)
             axes.plot([low, high], [place, place], color=BLACK, linewidth=1.2)
-            axes.text(max(high, seconds), place, f" {seconds:.2f} s", va="center", fontsize=9)
+            beside(axes, max(high, seconds), place, f"{seconds:.2f} s")
         axes.set_yticks(range(len(found)), [one["contender"] for one in reversed(found)])
-        axes.set_xlim(0, 1.15 * max(one["spread_ms"][1] for one in found) / 1_000)
+        longest = max(one["spread_ms"][1] for one in found) / 1_000
+        axes.set(xlim=(0, 1.15 * longest), ylim=(-0.6, len(found) - 0.4))
         axes.set_xlabel("seconds until the stream goes on (shorter is better)")
     caption = (
         "Blue is Tether. Restarts: the first epoch of a query that starts with nothing in memory."

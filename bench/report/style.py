@@ -22,7 +22,12 @@ KIND_NAMES = {
     "peer": "another system",
     "limit": "a limit: nothing durable",
 }
-LINES = [BLUE, SKY, ORANGE, RED, GREEN, PURPLE, GREY]
+LINES = {
+    "tether": [BLUE, SKY],
+    "spark": [ORANGE, RED],
+    "peer": [GREEN, PURPLE],
+    "limit": [GREY, BLACK],
+}
 MARKERS = "osD^vPX"
 
 
