@@ -50,7 +50,7 @@ class ResultLog:
             return
         if lines[0].get("identity") != identity:
             raise BadValueError(
-                f"{path.name} holds results of another scenario, seed or version.",
+                f"{path.name} holds results of another scenario or seed.",
                 why="Its first line is not that of this experiment.",
                 do="Run without --resume, which begins anew.",
             )
