@@ -91,12 +91,12 @@ def bounded_store(course: Course, *, changed_rows: float) -> Measurement:
 
 def _stored(course: Course) -> Callable[[DataFrame], DataFrame]:
     names = outputs(course.scenario)
+    kind = f"struct<{','.join(f'{name}:bigint' for name in names)}>"
 
     def stored(state: DataFrame) -> DataFrame:
-        # The buffers of the aggregates, in their order, whatever Spark calls them.
-        kept = state.schema["value"].dataType.names
-        shown = [f"value.`{old}` AS {new}" for old, new in zip(kept, names, strict=True)]
-        return state.selectExpr("key.k AS k", *shown)
+        # Spark calls the buffers of all sums alike; a cast renames them by their places.
+        renamed = F.col("value").cast(kind).alias("value")
+        return state.select("key.k", renamed).select("k", *(f"value.{name}" for name in names))
 
     return stored
 
