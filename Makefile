@@ -1,7 +1,7 @@
 # All targets run in .venv through scripts/run; `make` alone lists them. Paths stay relative, so a clone may
 # live anywhere, in a folder with spaces too.
 .DEFAULT_GOAL := help
-.PHONY: help setup environment jar demo test test-fast lint bench chaos soak wheel lock clean
+.PHONY: help setup environment jar demo test test-fast lint bench peers chaos soak wheel lock clean
 
 # More arguments for the command behind a target: make test ARGS="-k backup -x"
 ARGS ?=
@@ -43,8 +43,19 @@ lint: environment ## check style, types and which package may import which
 	$(RUN) mypy
 	$(RUN) lint-imports
 
-bench: environment jar ## measure against Spark's own stores: make bench ARGS="NAME --json"
-	@$(RUN) tether bench $(or $(ARGS),--help)
+bench: environment jar ## measure all, write the report: make bench ARGS="NAME --quick" for one
+	@$(RUN) tether bench $(or $(ARGS),all --resume)
+
+# What the benchmarks compare with. A peer that cannot be installed here is left out of them with a line that
+# says so; Flink and Bytewax pin other versions of common packages, so each gets an environment of its own.
+PEER = $(RUN) uv venv --quiet --clear .venv-$(1) --python .venv/bin/python && \
+	$(RUN) uv pip install --quiet --python .venv-$(1)/bin/python --group $(1) $(ARGS) || \
+	echo "peers: $(1) could not be installed; benchmarks leave it out" >&2
+peers: environment ## install what the benchmarks compare with: Polars, DuckDB, Flink, Bytewax
+	@$(RUN) uv pip install --quiet --python .venv/bin/python --group peers $(ARGS) || \
+		echo "peers: Polars or DuckDB could not be installed; benchmarks leave it out" >&2
+	@$(call PEER,flink)
+	@$(call PEER,bytewax)
 
 chaos: environment jar ## kill real processes, in the long form of those tests too
 	@TETHER_LONG=1 $(RUN) python -m pytest -m chaos -v $(ARGS)
@@ -72,5 +83,5 @@ lock: environment ## pin all packages anew in requirements/, from pyproject.toml
 	$(COMPILE) --group java --output-file requirements/java.txt
 
 clean: ## remove .venv and all that tools left behind
-	rm -rf .venv src/tether/sql/jars .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-flink .venv-bytewax src/tether/sql/jars .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

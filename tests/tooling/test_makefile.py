@@ -20,6 +20,7 @@ PROMISED = [
     "test-fast",
     "lint",
     "bench",
+    "peers",
     "chaos",
     "soak",
     "wheel",
@@ -62,7 +63,8 @@ def test_every_target_is_phony() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["demo", "test", "test-fast", "lint", "bench", "chaos", "soak", "wheel", "lock"]
+    "target",
+    ["demo", "test", "test-fast", "lint", "bench", "peers", "chaos", "soak", "wheel", "lock"],
 )
 def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: str) -> None:
     planned = make(clone, "--dry-run", target, "ARGS=--of-mine")

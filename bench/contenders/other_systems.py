@@ -1,0 +1,133 @@
+"""Peers outside Spark: each in a virtual environment of its own, run as a program of its own.
+
+A job runs the same statement twice in one process: over the uncounted epochs only, and over all. The
+difference is the time of the measured ones, free of start-up, planning and loading, and is shared out
+among them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.harness import Measurement, NotHere
+from bench.inputs import Digest, columns_of, digest_sql
+from bench.streams import scratch
+
+if TYPE_CHECKING:
+    from bench.contenders.course import Course
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = ROOT / "bench" / "peer_jobs"
+MOST_SECONDS = 900
+
+
+def flink(course: Course, *, api: str, state: str, checkpoints: bool) -> Measurement:
+    """A PyFlink job: Table API or DataStream, state on the heap or in RocksDB, checkpoints or none."""
+    python = _python_of(".venv-flink", "pyflink", "PyFlink")
+    scenario = course.scenario
+    if api == "datastream" and scenario.algorithm != "keyed-sum":
+        raise NotHere("the DataStream job computes the keyed sum only")
+    names = ["n"] if scenario.algorithm == "word-count" else columns_of(scenario)
+    job = {
+        "api": api,
+        "state": state,
+        "interval": scenario.interval if checkpoints else None,
+        "algorithm": scenario.algorithm,
+        "columns": names,
+        "slots": scenario.slots,
+        "digest": digest_sql(scenario, "k", names),
+    }
+    with scratch() as directory:
+        paths = {"all": course.csv, "uncounted": _first(course, course.csv, directory / "first")}
+        job["paths"] = {name: str(path) for name, path in paths.items()}
+        job["checkpoints"] = str(directory / "checkpoints")
+        return _measured(course, _run(python, JOBS / "flink.py", job), "PyFlink")
+
+
+def bytewax(course: Course) -> Measurement:
+    """A Bytewax dataflow with recovery on, its state snapshot every second."""
+    python = _python_of(".venv-bytewax", "bytewax", "Bytewax")
+    scenario = course.scenario
+    if scenario.algorithm != "keyed-sum":
+        raise NotHere("the Bytewax job computes the keyed sum only")
+    assert course.truth
+    with scratch() as directory:
+        first = _first(course, course.source, directory / "first")
+        job = {
+            "columns": columns_of(scenario),
+            "slots": scenario.slots,
+            "interval": scenario.interval,
+            "paths": {"all": str(course.source), "uncounted": str(first)},
+            "recovery": str(directory / "recovery"),
+        }
+        return _measured(course, _run(python, JOBS / "bytewax_sums.py", job), "Bytewax")
+
+
+def _python_of(folder: str, module: str, name: str) -> Path:
+    """The Python of a peer's environment.
+
+    Raises:
+        NotHere: It has not been made, or could not be.
+    """
+    python = ROOT / folder / "bin" / "python"
+    command = [str(python), "-c", f"import {module}"]
+    if not python.exists() or subprocess.run(command, capture_output=True, check=False).returncode:
+        raise NotHere(f"{name} is not installed in {folder}; do: make peers")
+    return python
+
+
+def _first(course: Course, source: Path, target: Path) -> Path:
+    """A folder with the uncounted epochs' files alone."""
+    target.mkdir()
+    for path in sorted(source.iterdir())[: course.scenario.uncounted]:
+        os.link(path, target / path.name)
+    return target
+
+
+def _run(python: Path, script: Path, job: dict[str, Any]) -> dict[str, Any]:
+    """Run a job in its environment; it prints one JSON object as its last line.
+
+    Raises:
+        NotHere: It failed; the end of what it said is given as the reason.
+    """
+    variables = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME"}}
+    command = [str(python), str(script), json.dumps(job)]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=MOST_SECONDS,
+            env=variables | _java(),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotHere(f"it took longer than {MOST_SECONDS} s") from None
+    if done.returncode:
+        said = " ".join(done.stderr.split()[-60:])
+        raise NotHere(f"it failed with status {done.returncode}: {said}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _java() -> dict[str, str]:
+    """The Java that ``make setup`` chose, for programs started without ``scripts/run``."""
+    chosen = Path(sys.prefix) / "tether-env"
+    if "JAVA_HOME" in os.environ or not chosen.is_file():
+        return {}
+    words = shlex.split(chosen.read_text(encoding="utf-8"))
+    return dict(word.split("=", 1) for word in words)
+
+
+def _measured(course: Course, found: dict[str, Any], name: str) -> Measurement:
+    seconds = found["all_seconds"] - found["uncounted_seconds"]
+    if seconds <= 0:
+        raise NotHere(f"{name}'s run over all epochs was no longer than over the uncounted ones")
+    each = 1_000 * seconds / course.scenario.epochs
+    answer = Digest(*map(int, found.pop("answer")))
+    return course.measurement([each], answer, found)

@@ -1,0 +1,140 @@
+"""Plain Spark SQL on a state store: Spark's own ones, ours, and no state at all as the limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from bench.contenders.durable import durable_bytes, request_count
+from bench.inputs import Digest, columns_of, digest_sql
+from bench.streams import epoch_times
+from tether.algorithms.word_count import words
+from tether.sql import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from bench.contenders.course import Course
+    from bench.harness import Measurement
+    from bench.scenario import Scenario
+
+STORE = "spark.sql.streaming.stateStore"
+_CLASSES = "org.apache.spark.sql.execution.streaming.state"
+DEFAULT = {f"{STORE}.providerClass": f"{_CLASSES}.HDFSBackedStateStoreProvider"}
+ROCKSDB = {
+    f"{STORE}.providerClass": f"{_CLASSES}.RocksDBStateStoreProvider",
+    f"{STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+}
+ROCKSDB_V2 = {**ROCKSDB, f"{STORE}.checkpointFormatVersion": "2"}
+
+
+def totals(scenario: Scenario, rows: DataFrame) -> DataFrame:
+    """The query of a scenario: totals by ``k``."""
+    if scenario.algorithm == "word-count":
+        return words(rows).withColumnRenamed("word", "k").groupBy("k").agg(F.count("*").alias("n"))
+    return rows.groupBy("k").agg(*(F.sum(name).alias(name) for name in columns_of(scenario)))
+
+
+def outputs(scenario: Scenario) -> list[str]:
+    """Names of the totals' columns."""
+    return ["n"] if scenario.algorithm == "word-count" else columns_of(scenario)
+
+
+def spark_digest(scenario: Scenario, answer: DataFrame) -> Digest:
+    """The digest of an answer with columns ``k`` and the outputs."""
+    row = answer.selectExpr(*digest_sql(scenario, "k", outputs(scenario))).collect()[0]
+    return Digest(*(int(value or 0) for value in row))
+
+
+def no_state(course: Course) -> Measurement:
+    """Spark folds each epoch by itself and keeps nothing: the limit for anything on Spark.
+
+    Its answer is checked as far as it has one: the sums of the epochs add up to the truth's.
+    """
+    scenario = course.scenario
+    sums: list[int] = []
+
+    def epoch(rows: DataFrame, number: int) -> None:
+        del number
+        rows.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
+        seen = Observation()
+        whole = F.sum(F.expr(" + ".join(outputs(scenario)))).alias("whole")
+        totals(scenario, rows).observe(seen, whole).write.format("noop").mode("append").save()
+        sums.append(int(seen.get["whole"] or 0))
+
+    with course.durable() as directory:
+        writer = course.stream().writeStream.foreachBatch(epoch)
+        query = _finish(writer, directory)
+    right = (sum(sums), len(sums)) == (course.truth.total, scenario.total_epochs)
+    answer = course.truth if right else Digest(0, sum(sums), 0)
+    return course.measurement(_times(course, query), answer)
+
+
+def store(course: Course, settings: dict[str, str]) -> Measurement:
+    """A stateful query on one of Spark's stores."""
+    with course.settings(settings) as session:
+        return stateful(course, session, totals(course.scenario, course.stream()), _stored(course))
+
+
+def bounded_store(course: Course, *, changed_rows: float) -> Measurement:
+    """The same query with one more setting: Tether's bounded state store."""
+    session = course.spark
+    with bounded(session, max_state_error=changed_rows):
+        query = totals(course.scenario, course.stream())
+        return stateful(course, session, query, _stored(course))
+
+
+def _stored(course: Course) -> Callable[[DataFrame], DataFrame]:
+    names = outputs(course.scenario)
+    kind = f"struct<{','.join(f'{name}:bigint' for name in names)}>"
+
+    def stored(state: DataFrame) -> DataFrame:
+        # Spark calls the buffers of all sums alike; a cast renames them by their places.
+        renamed = F.col("value").cast(kind).alias("value")
+        return state.select("key.k", renamed).select("k", *(f"value.{name}" for name in names))
+
+    return stored
+
+
+def stateful(
+    course: Course,
+    session: SparkSession,
+    query: DataFrame,
+    stored: Callable[[DataFrame], DataFrame],
+    options: dict[str, str] | None = None,
+) -> Measurement:
+    """Run a stateful query to its end; the answer is what its store holds then."""
+    with course.durable() as directory:
+        before = request_count(course)
+        running = _finish(query.writeStream.outputMode("update").format("noop"), directory)
+        requests = request_count(course) - before
+        # Ours becomes durable to the last row when it is closed, so that the state can be read.
+        _close_stores(session)
+        reader = session.read.format("statestore").options(**(options or {}))
+        answer = spark_digest(course.scenario, stored(reader.load(directory)))
+        detail = {
+            "durable_bytes": durable_bytes(directory, "state"),
+            "requests_per_epoch": round(requests / course.scenario.total_epochs, 1),
+        }
+    return course.measurement(_times(course, running), answer, detail)
+
+
+def _finish(writer: Any, directory: str) -> StreamingQuery:
+    query = writer.option("checkpointLocation", directory).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def _times(course: Course, query: StreamingQuery) -> list[float]:
+    progress = [one for one in query.recentProgress if one["numInputRows"]]
+    return epoch_times(progress, course.scenario.uncounted)
+
+
+def _close_stores(session: SparkSession) -> None:
+    stores: Any = session.sparkContext._jvm.org.apache.spark.sql.execution.streaming.state
+    stores.StateStore.stop()

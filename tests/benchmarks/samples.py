@@ -1,0 +1,115 @@
+"""Made-up results in the form of real ones, for tests of what is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KINDS = {
+    "tether-operators": ("tether", "Tether operators", 500.0),
+    "tether-store": ("tether", "Tether bounded store", 650.0),
+    "spark-rocksdb": ("spark", "Spark RocksDB + changelog", 1_300.0),
+    "spark-default": ("spark", "Spark default store", 600.0),
+    "flink-table-hashmap": ("peer", "PyFlink Table API, HashMap, checkpoints", 1_600.0),
+    "numpy": ("limit", "numpy + Arrow, one process", 90.0),
+}
+
+
+def result(
+    contender: str, ms: float, *, rows: int = 1_000_000, scenario: str, **more: Any
+) -> dict[str, Any]:
+    kind, label, _ = KINDS[contender]
+    return {
+        "scenario": scenario,
+        "kind": kind,
+        "label": label,
+        "contender": contender,
+        "workload": {"rows": rows, **more},
+        "repeats": 3,
+        "median_ms": ms,
+        "spread_ms": [0.9 * ms, 1.2 * ms],
+        "runs_ms": [0.9 * ms, ms, 1.2 * ms],
+        "answer_checked": True,
+        "detail": {} if kind == "limit" else {"durable_bytes_per_row": ms / 100},
+        "rows_per_epoch": rows,
+        "rows_per_second": round(rows / ms * 1_000),
+    }
+
+
+ENVIRONMENT = {"cores": 2, "python": "3.11.7", "pyspark": "4.3.0", "seed": 1, "load_at_start": 0.2}
+
+
+def peers() -> dict[str, Any]:
+    plain = [result(one, KINDS[one][2], scenario="keyed sum, a few keys") for one in KINDS]
+    several = [
+        result(
+            one, KINDS[one][2] * (0.2 + rows / 1e6), rows=rows, scenario=f"intervals, rows {rows}"
+        )
+        for one in KINDS
+        for rows in (20_000, 200_000, 1_000_000)
+        if one != "numpy"
+    ]
+    grown = [
+        result(one, KINDS[one][2] * (1 + keys / 2e7), scenario=f"keyed sum, keys {keys}", keys=keys)
+        for one in ("tether-operators", "spark-rocksdb")
+        for keys in (100_000, 1_000_000, 10_000_000)
+    ]
+    return {
+        "experiment": "peers",
+        "environment": ENVIRONMENT,
+        "results": plain + several + grown,
+        "skipped": {"keyed sum, a few keys: bytewax": "Bytewax is not installed; do: make peers"},
+        "goals": [
+            {"id": "peers.met", "target": ">= 2", "value": 2.6, "met": True},
+            {"id": "peers.lost", "target": ">= 1.7", "value": 1.2, "met": False},
+            {"id": "peers.gone", "target": ">= 2", "value": None, "met": False, "why": "no Flink"},
+        ],
+        "command": "tether bench peers --seed 1",
+        "quick": False,
+    }
+
+
+def thresholds() -> dict[str, Any]:
+    rows = [("Θ = 10", 10.0, 4), ("Θ = 1000", 1_000.0, 310), ("Θ = 10000", 10_000.0, 0)]
+    return {
+        "experiment": "thresholds",
+        "environment": ENVIRONMENT,
+        "results": [
+            {
+                "contender": name,
+                "median_ms": 400.0,
+                "spread_ms": [390.0, 430.0],
+                "answer_checked": True,
+                "detail": {"bound": bound, "error_after_losing_all": error},
+            }
+            for name, bound, error in rows
+        ],
+        "goals": [],
+    }
+
+
+def recovery() -> dict[str, Any]:
+    names = [("tether, 1,000,000 keys a slot", 900.0), ("spark: RocksDB, 1,000,000 keys", 1_900.0)]
+    return {
+        "experiment": "recovery",
+        "environment": ENVIRONMENT,
+        "results": [
+            {"contender": name, "median_ms": ms, "spread_ms": [0.8 * ms, 1.3 * ms], "detail": {}}
+            for name, ms in names
+        ],
+        "goals": [],
+    }
+
+
+def tolerance() -> dict[str, Any]:
+    times = {"none": 400.0, "approximate": 412.0, "minibatch": 700.0, "upstream": 900.0}
+    names = ("grep", "word count", "heavy hitters", "online join", "logistic regression")
+    return {
+        "experiment": "tolerance",
+        "environment": ENVIRONMENT,
+        "results": [
+            {"contender": f"{name}: {policy}", "median_ms": ms, "spread_ms": [ms, ms], "detail": {}}
+            for name in names
+            for policy, ms in times.items()
+        ],
+        "goals": [],
+    }

@@ -1,0 +1,112 @@
+"""Contenders that need no Spark give the right answer; what is not installed is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pytest
+from bench.contenders import CONTENDERS, find, one_process, other_systems, slow_files
+from bench.contenders.course import Course
+from bench.harness import NotHere
+from bench.inputs import digest_of
+from bench.scenario import Scenario, read_scenarios
+
+from tether.core.errors import BadValueError
+
+SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "bench" / "scenarios").glob("*.toml"))
+SMALL = {
+    "keyed-sum": {"rows": 2_000, "keys": 700, "columns": 2, "distribution": "zipf", "skew": 1.2},
+    "word-count": {"rows": 300, "keys": 200},
+}
+
+
+def no_spark() -> None:
+    raise AssertionError("needs no Spark")
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def course(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Course:
+    scenario = Scenario(
+        name="small",
+        algorithm=request.param,
+        contenders=["numpy"],
+        epochs=3,
+        seed=5,
+        **SMALL[request.param],
+    )
+    return Course(scenario, tmp_path_factory.mktemp(request.param), no_spark)
+
+
+@pytest.mark.parametrize("contender", ["numpy", "polars", "duckdb"])
+def test_one_process_gives_the_right_answer(course: Course, contender: str) -> None:
+    if contender != "numpy":
+        pytest.importorskip(contender)
+    measured = find(contender)(course)
+    assert measured.answer_checked
+    assert min(measured.epoch_ms) > 0
+
+
+def test_a_wrong_answer_is_seen() -> None:
+    right = digest_of(pa.array([1, 2, 3]), [pa.array([10, 20, 30])])
+    assert right != digest_of(pa.array([1, 2, 3]), [pa.array([20, 10, 30])])
+    assert right != digest_of(pa.array([1, 2]), [pa.array([10, 50])])
+
+
+def test_the_smaller_course_has_its_share_of_rows_and_its_own_answer(course: Course) -> None:
+    small = course.small
+    assert small.scenario.rows == round(0.1 * course.scenario.rows)
+    assert small.truth != course.truth
+    assert find("numpy")(small).answer_checked
+
+
+def test_uniform_epochs_touch_as_many_keys_as_they_should(tmp_path: Path) -> None:
+    scenario = Scenario(
+        name="a", algorithm="keyed-sum", contenders=["numpy"], rows=900, keys=500, touched=20
+    )
+    course = Course(scenario, tmp_path, no_spark)
+    assert course.truth.keys == 500
+    last = sorted(course.source.glob("*.parquet"))[-1]
+    assert len(pa.parquet.read_table(last)["k"].unique()) == 20
+
+
+def test_our_scenarios_name_contenders_that_there_are() -> None:
+    for path in SCENARIOS:
+        for scenario in read_scenarios(path):
+            for name in scenario.contenders:
+                assert name in CONTENDERS
+
+
+def test_an_unknown_contender_is_a_clear_error() -> None:
+    with pytest.raises(BadValueError, match="spark-rocksdb"):
+        find("storm")
+
+
+def test_peers_that_are_not_installed_say_how_to_install_them(
+    course: Course, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(other_systems, "ROOT", tmp_path)
+    with pytest.raises(NotHere, match=r"PyFlink is not installed in \.venv-flink; do: make peers"):
+        other_systems.flink(course, api="table", state="hashmap", checkpoints=True)
+    with pytest.raises(NotHere, match="Bytewax is not installed"):
+        other_systems.bytewax(course)
+    with pytest.raises(NotHere, match="no_such_tool is not installed"):
+        one_process._module("no_such_tool")
+
+
+def test_the_slow_store_counts_one_request_for_each_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = tmp_path / "requests"
+    monkeypatch.setenv(slow_files.COUNT, str(counter))
+    monkeypatch.setenv(slow_files.LATENCY, "0")
+    files, base = fsspec.core.url_to_fs(f"slow://{tmp_path}/store")
+    assert isinstance(files, slow_files.SlowFiles)
+    files.pipe_file(f"{base}/a/b", b"12", mode="create")
+    with pytest.raises(FileExistsError):
+        files.pipe_file(f"{base}/a/b", b"34", mode="create")
+    assert files.cat_file(f"{base}/a/b") == b"12"
+    assert list(files.find(base)) == [f"{base}/a/b"]
+    files.rm_file(f"{base}/a/b")
+    assert counter.stat().st_size == 5

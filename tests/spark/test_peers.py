@@ -1,0 +1,55 @@
+"""Contenders on Spark give the right answer on a tiny workload, behind the slow store too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from bench.contenders import find
+from bench.contenders.course import Course
+from bench.contenders.slow_session import slow_jar
+from bench.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def slow_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.sql(f"ADD JAR '{slow_jar()}'")
+    spark.sparkContext._jsc.hadoopConfiguration().set("fs.slow.impl", "tether.bench.SlowFileSystem")
+    yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+
+
+@pytest.mark.parametrize(
+    ("contender", "latency"),
+    [
+        ("spark-stateless", 0.0),
+        ("spark-rocksdb", 0.001),
+        ("tether-store", 0.001),
+        ("tether-operators", 0.001),
+        ("tether-operators", 0.0),
+    ],
+)
+def test_the_answer_is_right(
+    slow_spark: SparkSession, tmp_path: Path, contender: str, latency: float
+) -> None:
+    scenario = Scenario(
+        name="tiny",
+        algorithm="keyed-sum",
+        contenders=[contender],
+        rows=2_000,
+        keys=500,
+        columns=2,
+        epochs=2,
+        warm_up=1,
+        store_latency=latency,
+    )
+    measured = find(contender)(Course(scenario, tmp_path, lambda: slow_spark))
+    assert measured.answer_checked
+    assert len(measured.epoch_ms) == 2
