@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 LONGEST_SECONDS = 150
 
 
+def spark_environment(work: Path, master: str) -> dict[str, str]:
+    """The environment of a process that opens a session of its own."""
+    environment = dict(os.environ)
+    if master.startswith("local-cluster"):
+        # Links to Spark's own folders: local-cluster writes its executors' files below it.
+        home = work / "spark-home"
+        if not home.exists():
+            home.mkdir()
+            for entry in Path(pyspark.__file__).parent.iterdir():
+                (home / entry.name).symlink_to(entry)
+        environment["SPARK_HOME"] = str(home)
+    return environment
+
+
 @dataclass
 class Counting:
     """``tether run counts`` on fixed directories; run it again to go on where it stopped."""
@@ -70,9 +84,8 @@ class Counting:
             "--arena-scope": self.arena_scope,
         }
         command += [str(part) for option in options.items() for part in option]
-        environment = {**os.environ, "TETHER_FAULTS": msgspec.json.encode(faults).decode()}
-        if self.master.startswith("local-cluster"):
-            environment["SPARK_HOME"] = str(self._spark_home())
+        environment = spark_environment(self.work, self.master)
+        environment["TETHER_FAULTS"] = msgspec.json.encode(faults).decode()
         with (self.work / "log").open("ab") as log:
             process = subprocess.Popen(
                 [*command, "--json"], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
@@ -87,15 +100,6 @@ class Counting:
         """Epochs that Spark has committed so far."""
         commits = self.work / "checkpoint" / "commits"
         return len([entry for entry in commits.glob("*") if entry.name.isdigit()])
-
-    def _spark_home(self) -> Path:
-        """Links to Spark's own folders: local-cluster writes its executors' files below it."""
-        home = self.work / "spark-home"
-        if not home.exists():
-            home.mkdir()
-            for entry in Path(pyspark.__file__).parent.iterdir():
-                (home / entry.name).symlink_to(entry)
-        return home
 
     def answer(self) -> dict[int, int]:
         """Newest count of each key that this run has emitted."""

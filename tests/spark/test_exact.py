@@ -1,12 +1,11 @@
 """Exact policies on Spark: whatever is lost or killed, the answer is that of a run without failures.
 
-The long matrix, with every point of the protocol and whole jobs killed, is marked ``long``; here
-each policy meets one kind of query with several losses in one run.
+The short form: each policy meets one kind of query, with several losses in one run. The long one is
+``test_exact_matrix``.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 import pyarrow as pa
@@ -17,128 +16,63 @@ from tether.core.errors import QueryRefusedError
 from tether.spark.faults import Fault
 from tether.testing.epochs import read_epochs, write_epochs
 
-from .commands import Counting
-from .counting import skewed_keys, true_counts
+from .counting import true_counts
+from .exact_queries import KINDS, POLICIES, forget, start
 from .test_graphs import Ahead, Behind, Partial, Total
 
 EPOCHS = 7
-POLICIES = {
-    "mini-batch": tether.MiniBatch(),
-    "upstream-backup": tether.UpstreamBackup(0.4),
-    "barrier-sync": tether.Barrier(3, mode="sync"),
-    "barrier-async": tether.Barrier(2),
-}
 
 
 class Run:
     """One query on directories of its own, with its answer and what it wrote."""
 
-    def __init__(self, spark, work, policy) -> None:
-        self.spark, self.work, self.policy = spark, work, policy
-        self.tables = skewed_keys(EPOCHS, rows=300, keys=40, seed=4)
+    def __init__(self, spark, work, policy, kind="aggregate") -> None:
+        self.spark, self.work, self.policy, self.kind = spark, work, policy, KINDS[kind]
+        self.tables = self.kind.tables(EPOCHS)
         write_epochs(work / "in", self.tables)
 
     def rows(self):
-        return tether.stream(read_epochs(self.spark, self.work / "in", "k long"))
+        return tether.stream(read_epochs(self.spark, self.work / "in", self.kind.schema))
 
-    def start(self, stream, faults, **options):
+    def start(self, stream, faults=(), **options):
         return stream.start(
             tether.to_epochs(str(self.work / "out")),
             tolerance=self.policy,
             backup=str(self.work / "backup"),
             checkpoint=str(self.work / "checkpoint"),
             arena_dir=str(self.work / "arena"),
-            faults=faults,
+            faults=list(faults),
             **options,
         )
+
+    def started(self, faults=(), **options):
+        return start(self.spark, self.kind, self.policy, self.work, list(faults), **options)
+
+    def finished(self, faults=()):
+        """The query at its end, its answer checked."""
+        query = self.started(faults)
+        query.processAllAvailable()
+        self.kind.check(self.tables, self.work / "out")
+        return query
 
     def written(self):
         return self.spark.read.parquet(str(self.work / "out")).collect()
 
 
-def counts(run, faults):
-    query = run.start(run.rows().apply(tether_counts(), key="k", parallelism=2), faults)
-    query.processAllAvailable()
-    truth = true_counts(run.tables)
-    assert {row["k"]: row["count"] for row in query.table("totals").collect()} == truth
-    # Each epoch's output is the counts of its keys as of then, once.
-    expected, so_far = Counter(), Counter()
-    for epoch, table in enumerate(run.tables):
-        so_far.update(table["k"].to_pylist())
-        expected.update((epoch, key, so_far[key]) for key in set(table["k"].to_pylist()))
-    assert Counter((row["epoch"], row["k"], row["count"]) for row in run.written()) == expected
-    return query
-
-
-def tether_counts():
-    from tether.algorithms.aggregate import KeyedAggregate
-
-    return KeyedAggregate(divergence="l1")
-
-
-def pipeline(run, faults):
-    stream = run.rows().apply(Partial(), parallelism=2).apply(Total(), key="k", parallelism=3)
-    query = run.start(stream, faults)
-    query.processAllAvailable()
-    truth = true_counts(run.tables)
-    assert {r["k"]: r["n"] for r in query.table("totals", "total").collect()} == truth
-    seen = {r["k"]: r["n"] for r in query.table("seen", "partial").collect()}
-    assert sum(seen.values()) == sum(truth.values())
-    return query
-
-
-def loop(run, faults):
-    ahead = run.rows().apply(Ahead(), key="k", parallelism=2)
-    query = run.start(ahead.apply(Behind(), parallelism=1, feedback_to=ahead), faults)
-    query.processAllAvailable()
-    models = {(row["epoch"], row["model"]) for row in run.written()}
-    assert models == {(0, -1)} | {(epoch, epoch) for epoch in range(1, EPOCHS)}
-    assert [row["n"] for row in query.table("epochs", "behind").collect()] == [EPOCHS]
-    return query
-
-
-QUERIES = {"counts": counts, "pipeline": pipeline, "loop": loop}
-
-
-SLOTS = {
-    "counts": {"keyed_aggregate": 2},
-    "pipeline": {"partial": 2, "total": 3},
-    "loop": {"ahead": 2, "behind": 1},
+SHORT = {
+    "mini-batch": "top-k",
+    "upstream-backup": "heavy-hitters",
+    "barrier-sync": "word-count",
+    "barrier-async": "loop",
 }
 
 
-def forget(tmp_path, kind, epoch, *, only=None):
-    """Resident state removed: of one slot of the last operator, or of all slots of all operators."""
-    slots = [(operator, slot) for operator, n in SLOTS[kind].items() for slot in range(n)]
-    return [
-        Fault(
-            point="before-attach",
-            action="forget",
-            epoch=epoch,
-            slot=slot,
-            operator=operator,
-            marker=str(tmp_path / f"forgot-{epoch}-{operator}-{slot}"),
-        )
-        for operator, slot in (slots if only is None else [slots[only]])
-    ]
-
-
-SHORT = [
-    ("upstream-backup", "loop"),
-    ("barrier-async", "loop"),
-]
-CASES = [
-    pytest.param(name, kind, marks=[] if (name, kind) in SHORT else [pytest.mark.long])
-    for name, kind in itertools.product(POLICIES, QUERIES)
-]
-
-
-@pytest.mark.parametrize(("name", "kind"), CASES)
-def test_losses_change_no_answer(spark, tmp_path, name, kind):
-    run = Run(spark, tmp_path, POLICIES[name])
-    faults = forget(tmp_path, kind, 2, only=-1) + forget(tmp_path, kind, 5)
+@pytest.mark.parametrize("name", POLICIES)
+def test_losses_change_no_answer(spark, tmp_path, name):
+    run = Run(spark, tmp_path, POLICIES[name], SHORT[name])
+    faults = forget(tmp_path, run.kind, 2, only=-1) + forget(tmp_path, run.kind, 5)
     faults.append(Fault(point="halfway", epoch=3, marker=str(tmp_path / "killed")))
-    query = QUERIES[kind](run, faults)
+    query = run.finished(faults)
     assert (tmp_path / "killed").exists()
     events = Counter(event.what for event in query.story())
     assert events["recovery"] >= 2
@@ -154,11 +88,10 @@ def test_losses_change_no_answer(spark, tmp_path, name, kind):
 
 
 def test_a_query_stopped_and_started_again_goes_on_from_its_flushed_snapshot(spark, tmp_path):
-    run = Run(spark, tmp_path, tether.Barrier(40))
-    loop(run, []).stop()
+    run = Run(spark, tmp_path, tether.Barrier(40), "loop")
+    run.finished().stop()
     write_epochs(tmp_path / "in", [pa.table({"k": [1, 2, 3]})], first=EPOCHS)
-    ahead = run.rows().apply(Ahead(), key="k", parallelism=2)
-    query = run.start(ahead.apply(Behind(), parallelism=1, feedback_to=ahead), [])
+    query = run.started()
     query.processAllAvailable()
     last = {row["model"] for row in run.written() if row["epoch"] == EPOCHS}
     assert last == {EPOCHS}
@@ -170,8 +103,8 @@ def test_a_query_stopped_and_started_again_goes_on_from_its_flushed_snapshot(spa
 
 def test_a_rewind_is_told_and_the_handle_stays(spark, tmp_path):
     run = Run(spark, tmp_path, tether.Barrier(3, mode="sync"))
-    stream = run.rows().apply(tether_counts(), key="k", parallelism=2)
-    query = run.start(stream, forget(tmp_path, "counts", 5, only=0), trigger={"availableNow": True})
+    faults = forget(tmp_path, run.kind, 5, only=0)
+    query = run.started(faults, trigger={"availableNow": True})
     first = query.id
     assert query.awaitTermination() is None
     assert (query.id, query.exception(), query.isActive) == (first, None, False)
@@ -187,15 +120,14 @@ def test_a_driver_that_died_over_a_rewind_has_it_finished(spark, tmp_path):
     from tether.spark.checkpoint import SparkCheckpoint
 
     run = Run(spark, tmp_path, tether.Barrier(3, mode="sync"))
-    stream = run.rows().apply(tether_counts(), key="k", parallelism=2)
-    faults = forget(tmp_path, "counts", 5, only=0)
+    faults = forget(tmp_path, run.kind, 5, only=0)
     faults.append(Fault(point="during-rewind", action="raise", marker=str(tmp_path / "rewinding")))
-    query = run.start(stream, faults)
+    query = run.started(faults)
     with pytest.raises(tether.TetherError, match="on purpose"):
         query.processAllAvailable()
     query.stop()
     assert SparkCheckpoint(str(tmp_path / "checkpoint")).announced() == 4
-    counts(run, faults).stop()
+    run.finished(faults).stop()
 
 
 def test_rows_of_a_source_that_gives_them_once_are_kept(spark, tmp_path):
@@ -210,14 +142,14 @@ def test_rows_of_a_source_that_gives_them_once_are_kept(spark, tmp_path):
 
     def start(faults):
         rows = tether.stream(read_epochs(spark, tmp_path / "in", "k long"), replays=False)
-        return run.start(rows.apply(tether_counts(), key="k", parallelism=2), faults)
+        return run.start(run.kind.build(rows), faults)
 
     query = start(attempts)
     with pytest.raises(tether.TetherError, match="on purpose"):
         query.processAllAvailable()
     query.stop()
     (tmp_path / "in" / "00003.parquet").unlink()
-    query = start(forget(tmp_path, "counts", 5))
+    query = start(forget(tmp_path, run.kind, 5))
     query.processAllAvailable()
     assert {r["k"]: r["count"] for r in query.table("totals").collect()} == true_counts(run.tables)
     query.stop()
@@ -230,7 +162,7 @@ def test_what_could_not_be_exact_is_refused(spark, tmp_path):
         run.start(rows.apply(Partial(), parallelism=2), [])
     socket = spark.readStream.format("socket").option("host", "localhost").option("port", 9).load()
     with pytest.raises(QueryRefusedError, match="cannot be read again"):
-        run.start(tether.stream(socket).apply(tether_counts(), key="value", parallelism=2), [])
+        run.start(KINDS["word-count"].build(tether.stream(socket)))
     ahead = run.rows().apply(Ahead(), key="k", parallelism=2)
     with pytest.raises(QueryRefusedError, match="cannot run under"):
         run.start(
@@ -253,60 +185,3 @@ def test_output_rows_are_numbered_on_request(spark, tmp_path):
     rows = run.written()
     assert all(row["__epoch"] == row["epoch"] for row in rows)
     assert len({(row["__epoch"], row["__row"]) for row in rows}) == len(rows)
-
-
-# ---- whole jobs killed --------------------------------------------------------------------------
-
-POINTS = ["before-attach", "after-log", "halfway", "after-apply", "during-backup", "after-commit"]
-TEXTS = {
-    "mini-batch": "mini-batch",
-    "upstream-backup": "upstream-backup:state_every=0.4",
-    "barrier-sync": "barrier:interval=2epochs,mode=sync",
-    "barrier-async": "barrier:interval=2epochs,mode=async",
-}
-
-
-def killed_and_started_again(work, policy, point):
-    """A job killed at one point, its state with it; the next one's counts against the truth."""
-    tables = skewed_keys(epochs=6, rows=1000, keys=100, seed=11)
-    write_epochs(work / "in", tables)
-    counting = Counting(work, policy)
-    fault = Fault(point=point, epoch=4, action="executor", marker=str(work / "struck"))
-    if counting.run([fault]) is not None:
-        return  # a point that this policy does not come to
-    result = counting.run([fault])
-    assert result is not None, counting.log()
-    answer = counting.answer()
-    assert answer
-    truth = true_counts(tables)
-    assert answer == {key: truth[key] for key in answer}
-    assert result["bound"]["spent"] == 0
-
-
-@pytest.mark.long
-@pytest.mark.chaos
-@pytest.mark.parametrize("name", ["barrier-async"])
-def test_a_killed_job_changes_no_answer(tmp_path, name):
-    killed_and_started_again(tmp_path, TEXTS[name], "after-apply")
-
-
-@pytest.mark.long
-@pytest.mark.chaos
-@pytest.mark.parametrize(("name", "point"), list(itertools.product(TEXTS, POINTS)))
-def test_jobs_killed_at_every_point_change_no_answer(tmp_path, name, point):
-    killed_and_started_again(tmp_path, TEXTS[name], point)
-
-
-@pytest.mark.long
-@pytest.mark.chaos
-@pytest.mark.parametrize("point", [*POINTS, "during-writing", "during-recovery", "during-replay"])
-@pytest.mark.parametrize("kind", QUERIES)
-@pytest.mark.parametrize("name", POLICIES)
-def test_workers_killed_at_every_point_change_no_answer(spark, tmp_path, name, kind, point):
-    run = Run(spark, tmp_path, POLICIES[name])
-    faults = forget(tmp_path, kind, 3, only=0)
-    faults += [
-        Fault(point=point, epoch=epoch, marker=str(tmp_path / f"struck-{epoch}"))
-        for epoch in (1, 3, 5)
-    ]
-    QUERIES[kind](run, faults).stop()
