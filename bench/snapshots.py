@@ -29,6 +29,7 @@ SCHEMA = "a long, b long, c long"
 SLOTS = 2
 WARM_UP = 2
 KEYS = 100_000
+NONE, AT_1S = "none", "async every 1 s"
 
 # Spark's workers do not have this directory on their path.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -61,11 +62,14 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     rows, epochs = (100_000, WARM_UP + 10) if quick else (200_000, WARM_UP + 30)
     intervals = (0.5, 1.0, 3.0) if quick else (0.5, 1.0, 2.0, 3.0, 5.0)
     slots = (1, 2, 4) if quick else (1, 2, 4, 8)
-    experiment = Experiment("snapshots", seed=seed, repeats=1 if quick else 3)
     with scratch() as directory:
         write_epochs(directory / "in", _epochs(epochs, rows, seed))
         one = partial(_measure, session, directory / "in", rows * epochs)
-        contenders = {"none": partial(one, tether.NoTolerance(), SLOTS)}
+        none = partial(one, tether.NoTolerance(), SLOTS)
+        # The goal is about a few per cent, so these two run in turn, more often than the rest.
+        close = Experiment("snapshots", seed=seed, repeats=3 if quick else 7)
+        close.measure({NONE: none, AT_1S: partial(one, tether.Barrier(1.0, by="seconds"), SLOTS)})
+        contenders = {NONE: none}
         for mode in ("async", "sync"):
             for interval in intervals:
                 policy = tether.Barrier(interval, by="seconds", mode=mode)
@@ -73,12 +77,18 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         for number in slots:
             if number != SLOTS:
                 policy = tether.Barrier(1.0, by="seconds")
-                contenders[f"none, {number} slots"] = partial(one, tether.NoTolerance(), number)
-                contenders[f"async every 1 s, {number} slots"] = partial(one, policy, number)
-        experiment.measure(contenders)
-    goals = [Goal("snapshots.async_at_1s", "<=", 1.1, experiment.ratio("async every 1 s", "none"))]
+                contenders[f"{NONE}, {number} slots"] = partial(one, tether.NoTolerance(), number)
+                contenders[f"{AT_1S}, {number} slots"] = partial(one, policy, number)
+        figures = Experiment("snapshots, figures", seed=seed, repeats=1 if quick else 3)
+        figures.measure(contenders)
+    goals = [Goal("snapshots.async_at_1s", "<=", 1.1, close.ratio(AT_1S, NONE))]
     workload = {"rows": rows, "epochs": epochs - WARM_UP, "keys": 3 * KEYS, "shuffles": 3}
-    return experiment.report(goals, workload)
+    report = close.report(goals, workload)
+    report["figures"] = figures.report([], workload)["results"]
+    for row in report["figures"]:
+        _, comma, several = row["contender"].partition(",")
+        row["run_time_ratio"] = round(figures.ratio(row["contender"], NONE + comma + several), 3)
+    return report
 
 
 def _epochs(epochs: int, rows: int, seed: int) -> Iterator[pa.Table]:

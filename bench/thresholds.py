@@ -1,7 +1,7 @@
 """AF-Stream's Experiment 2 on word count: what a bound costs, from 1 to infinity.
 
-For each Θ: speed against no backups at all, how many rows there are to one backup, bytes written, and
-the time that a slot's recovery takes. Beside it, how much of an update-heavy epoch goes into keeping
+For each Θ: speed against no backups at all, the part of the words that caused a backup, bytes written,
+and the time that a slot's recovery takes. Beside it, how much of an update-heavy epoch goes into keeping
 the divergence, for every primitive.
 """
 
@@ -35,7 +35,7 @@ VOCABULARY = 200_000
 WORDS_A_LINE = 10
 SKEW = 1.1
 WARM_UP = 3
-BOUNDS = (1.0, 100.0, 1e3, 1e4, 1e5, math.inf)
+BOUNDS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, math.inf)
 THE_PAPERS = 1e4
 
 
@@ -49,15 +49,20 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         write_epochs(source, _lines(epochs, words_an_epoch, seed))
         truth = _truth(session, source)
         one = partial(_count, session, source, truth, epochs)
-        bounds = [value for value in BOUNDS if not quick or value in (1.0, THE_PAPERS, math.inf)]
+        bounds = [
+            value for value in BOUNDS if not quick or value in (1.0, 10.0, THE_PAPERS, math.inf)
+        ]
         contenders = {"no backups": lambda: one(tether.NoTolerance())}
         contenders |= {
             f"Θ = {bound:g}": partial(one, tether.Approximate(bound)) for bound in bounds
         }
         contenders["every touched entry, every epoch"] = partial(one, tether.MiniBatch())
         experiment.measure(contenders)
+        # The goal is about a few per cent, so these two run in turn, more often than the rest.
+        at = f"Θ = {THE_PAPERS:g}"
+        close = Experiment("thresholds, speed", seed=seed, repeats=3 if quick else 7)
+        close.measure({name: contenders[name] for name in ("no backups", at)})
     shares = divergence.measure(quick, seed)
-    at = f"Θ = {THE_PAPERS:g}"
     touched = experiment.runs["every touched entry, every epoch"][-1].detail["backup_bytes"]
     goals = [
         divergence.goal(shares),
@@ -67,7 +72,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             0.02,
             experiment.runs[at][-1].detail["backup_bytes"] / touched,
         ),
-        Goal("thresholds.speed_at_1e4", ">=", 0.95, experiment.ratio("no backups", at)),
+        Goal("thresholds.speed_at_1e4", ">=", 0.95, close.ratio("no backups", at)),
     ]
     report = experiment.report(
         goals,
@@ -132,7 +137,7 @@ def _count(
     detail = {
         "backups": totals["backups"],
         "backup_bytes": totals["backup_bytes"],
-        "rows_a_backup": totals["rows"] / totals["backups"] if totals["backups"] else None,
+        "backups_per_word": totals["backups"] / sum(truth.values()),
         "recovery_seconds": max(recoveries, default=None),
         "error_after_losing_all": worst,
         "bound": bound.spent if math.isfinite(bound.spent) else "inf",

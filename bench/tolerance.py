@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-NONE = "none"
+NONE, APPROXIMATE = "none", "approximate"
+THE_PAPERS = 1e4
+"""Θ of the paper's word count (experiment 1), in counts of one word."""
 EXACT = {
     "minibatch": tether.MiniBatch(),
     "upstream": tether.UpstreamBackup(),
@@ -43,7 +45,7 @@ EXACT = {
 
 
 def run(*, quick: bool, seed: int) -> dict[str, Any]:
-    session = open_session(f"local[{SLOTS},4]", memory="6g")
+    session = open_session(f"local[{SLOTS},4]", memory="4g")
     rows, epochs = (100_000, WARM_UP + 6) if quick else (300_000, WARM_UP + 20)
     workloads = [
         grep(rows // 4, epochs, seed),
@@ -52,32 +54,69 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         online_join(rows, epochs, seed),
         logistic_regression(rows, epochs, seed),
     ]
-    experiment = Experiment("tolerance", seed=seed, repeats=1 if quick else 3)
     with scratch() as directory:
-        contenders = {}
-        for workload in workloads:
-            source = directory / workload.name.replace(" ", "-")
-            workload.write(source)
-            policies = {NONE: tether.NoTolerance(), **EXACT}
-            policies["approximate"] = tether.Approximate(workload.budgets[0])
-            for name, policy in policies.items():
-                contenders[f"{workload.name}: {name}"] = partial(
-                    _measure, session, workload, source, policy
-                )
-        experiment.measure(contenders)
-    goals = [Goal("tolerance.approximate_worst", ">=", 0.95, _worst(experiment, "approximate"))]
-    goals += [Goal(f"tolerance.{name}_worst", ">=", 0, _worst(experiment, name)) for name in EXACT]
+        sources = {each.name: directory / each.name.replace(" ", "-") for each in workloads}
+        for each in workloads:
+            each.write(sources[each.name])
+
+        def compared(each: Workload, policies: dict[str, Any], repeats: int) -> Experiment:
+            experiment = Experiment(f"tolerance, {each.name}", seed=seed, repeats=repeats)
+            experiment.measure(
+                {
+                    f"{each.name}: {name}": partial(
+                        _measure, session, each, sources[each.name], policy
+                    )
+                    for name, policy in policies.items()
+                }
+            )
+            return experiment
+
+        # A few per cent are asked about here, so these two run in turn, more often than the rest.
+        close = {
+            each.name: compared(
+                each,
+                {NONE: tether.NoTolerance(), APPROXIMATE: tether.Approximate(each.budgets[0])},
+                3 if quick else 7,
+            )
+            for each in workloads
+        }
+        others = {
+            each.name: compared(each, {NONE: tether.NoTolerance(), **EXACT}, 1 if quick else 3)
+            for each in workloads
+        }
+    goals = [Goal("tolerance.approximate_worst", ">=", 0.95, _worst(close, APPROXIMATE))]
+    goals += [Goal(f"tolerance.{name}_worst", ">=", 0, _worst(others, name)) for name in EXACT]
+    experiments = [*close.values(), *others.values()]
     wrong = sum(
-        not measured.detail["right"] for runs in experiment.runs.values() for measured in runs
+        not measured.detail["right"]
+        for experiment in experiments
+        for runs in experiment.runs.values()
+        for measured in runs
     )
     goals.append(Goal("tolerance.wrong_answers", "<=", 0, wrong))
-    return experiment.report(goals, {"rows": rows, "epochs": epochs - WARM_UP})
+    report = experiments[0].report(goals, {})
+    report["experiment"] = "tolerance"
+    report["results"] = [
+        row
+        for name, experiment in (*close.items(), *others.items())
+        for row in _rows(name, experiment, {"rows": rows, "epochs": epochs - WARM_UP})
+    ]
+    return report
 
 
-def _worst(experiment: Experiment, policy: str) -> float:
+def _rows(name: str, experiment: Experiment, workload: dict[str, Any]) -> list[dict[str, Any]]:
+    """A workload's contenders, each with the part of the speed without tolerance that it keeps."""
+    results: list[dict[str, Any]] = experiment.report([], workload)["results"]
+    for row in results:
+        row["kept"] = round(experiment.ratio(f"{name}: {NONE}", row["contender"]), 3)
+    return results
+
+
+def _worst(experiments: dict[str, Experiment], policy: str) -> float:
     """The least part of the speed without tolerance that a policy keeps, over all workloads."""
-    names = [name.partition(":")[0] for name in experiment.runs if name.endswith(f": {policy}")]
-    return min(experiment.ratio(f"{name}: {NONE}", f"{name}: {policy}") for name in names)
+    return min(
+        one.ratio(f"{name}: {NONE}", f"{name}: {policy}") for name, one in experiments.items()
+    )
 
 
 def _measure(session: SparkSession, workload: Workload, source: Path, policy: Any) -> Measurement:
@@ -121,6 +160,5 @@ def word_count(rows: int, epochs: int, seed: int) -> Workload:
     def check(answer: list[dict[str, Any]]) -> bool:
         return {row["word"]: row["count"] for row in answer} == {w: every[w] for w in last}
 
-    # A count of a word may be wrong by 1 % of the mean count.
-    budget = 0.01 * sum(every.values()) / len(every)
-    return Workload("word count", tables, "value string", query, check, (budget, budget / 10))
+    budgets = (THE_PAPERS, THE_PAPERS / 10)
+    return Workload("word count", tables, "value string", query, check, budgets)

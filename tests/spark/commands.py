@@ -27,6 +27,20 @@ if TYPE_CHECKING:
 LONGEST_SECONDS = 150
 
 
+def spark_environment(work: Path, master: str) -> dict[str, str]:
+    """The environment of a process that opens a session of its own."""
+    environment = dict(os.environ)
+    if master.startswith("local-cluster"):
+        # Links to Spark's own folders: local-cluster writes its executors' files below it.
+        home = work / "spark-home"
+        if not home.exists():
+            home.mkdir()
+            for entry in Path(pyspark.__file__).parent.iterdir():
+                (home / entry.name).symlink_to(entry)
+        environment["SPARK_HOME"] = str(home)
+    return environment
+
+
 @dataclass
 class Counting:
     """``tether run counts`` on fixed directories; run it again to go on where it stopped."""
@@ -73,13 +87,11 @@ class Counting:
             "--arena-scope": self.arena_scope,
         }
         command += [str(part) for option in options.items() for part in option]
-        environment = {**os.environ, **self.left.environment()}
+        environment = {**spark_environment(self.work, self.master), **self.left.environment()}
         environment["TETHER_FAULTS"] = msgspec.json.encode(faults).decode()
         if self.conf:
             options_ = " ".join(f"--conf {name}={value}" for name, value in self.conf.items())
             environment["PYSPARK_SUBMIT_ARGS"] = f"{options_} pyspark-shell"
-        if self.master.startswith("local-cluster"):
-            environment["SPARK_HOME"] = str(self._spark_home())
         with (self.work / "log").open("ab") as log:
             process = subprocess.Popen(
                 [*command, "--json"], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
@@ -102,15 +114,6 @@ class Counting:
         """Epochs that Spark has committed so far."""
         commits = self.work / "checkpoint" / "commits"
         return len([entry for entry in commits.glob("*") if entry.name.isdigit()])
-
-    def _spark_home(self) -> Path:
-        """Links to Spark's own folders: local-cluster writes its executors' files below it."""
-        home = self.work / "spark-home"
-        if not home.exists():
-            home.mkdir()
-            for entry in Path(pyspark.__file__).parent.iterdir():
-                (home / entry.name).symlink_to(entry)
-        return home
 
     def answer(self) -> dict[int, int]:
         """Newest count of each key that this run has emitted."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,19 @@ def test_lookup(table: Table) -> None:
     assert found.columns["x"].tolist() == [1.5, 0.0]
     assert found.to_batch().to_pydict() == {"n": [20, None], "x": [1.5, None], "seen": [0, None]}
     assert len(table) == 2
+
+
+def test_reading_a_few_rows_copies_only_those(table: Table) -> None:
+    every = np.arange(200_000)
+    table.add([every], unique=True, n=every, x=1.0)
+    tracemalloc.start()
+    try:
+        assert table.get([[7, 199_999]]).columns["n"].tolist() == [7, 199_999]
+        assert table.rows_to_batch(np.array([3, 5]))["n"].to_pylist() == [3, 5]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 100_000  # a column of all rows is 1.6 MB
 
 
 def test_values_are_a_read_only_view(table: Table) -> None:

@@ -287,9 +287,12 @@ class Slot:
                 event = WindowEnd(epoch=epoch, end=run.window_end)
                 state, asked = policy.step(state, event, self.placement)
                 control |= any(isinstance(one, RecordFailures) for one in asked)
+        divergence = self.sums.state.divergence()
+        if divergence > policy.threshold(state, self.placement):
+            divergence = self.sums.state.divergence(exact=True)
         applied = EpochApplied(
             epoch=epoch,
-            divergence=self.sums.state.divergence(),
+            divergence=divergence,
             items=count(runs),
             newest_event_time=self.world.newest,
             watermark=self.world.newest,

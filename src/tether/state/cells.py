@@ -75,19 +75,25 @@ class Cells(DurableCells):
     def _measure(self, staged: Staged, newly_dirty: int) -> None:
         """Move the divergence by what the change makes of it: only its rows are looked at.
 
-        Where a change touches again half of all that is dirty, it is cheaper to look at all dirty
-        rows once, when the divergence is asked for: most likely many such changes come before that.
+        In the precise way, where a change touches again half of all that is dirty, it is cheaper to
+        look at all dirty rows once, when the divergence is asked for: most likely many such changes
+        come before that.
         """
         if self.distance.stale:
+            return
+        narrow = self._narrow(staged.count)
+        if not self.distance.precise:
+            self.distance.widen(staged.values, narrow=narrow)
             return
         if 2 * (staged.count - newly_dirty) >= len(self.dirty):
             self.distance.defer()
             return
+        durable = self.durable_words(staged.rows)
         changes = {
-            at: (old, new, staged.durable[:, at].view(new.dtype))
+            at: (old, new, durable[:, at].view(new.dtype))
             for at, (old, new) in staged.values.items()
         }
-        self.distance.update(changes, narrow=self._narrow(staged.count))
+        self.distance.update(changes, narrow=narrow)
 
     def _touch(self, staged: Staged, stamp: int) -> int:
         """Journal rows and list them as dirty where they are not yet; give the number listed."""
@@ -162,6 +168,7 @@ class Cells(DurableCells):
 
     def begin(self) -> None:
         """Forget the journal of the epoch before."""
+        self.distance.tight = False  # another process may have changed rows since
         self._undo.begin()
         if self.place.track:
             self._undo_durable.begin()
@@ -174,6 +181,7 @@ class Cells(DurableCells):
 
     def undo(self) -> None:
         """Put all rows back to the beginning of the epoch. The header's words follow later."""
+        self.distance.tight = False
         rows, *kept = self._undo.entries()
         for segment, old in zip((s for s in (self._numbers, self._flags) if s), kept, strict=True):
             assign(segment, rows, old)

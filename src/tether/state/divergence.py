@@ -2,12 +2,16 @@
 
 AF-Stream (2019 §3.4.1, table 8) asks for the Manhattan, Euclidean or maximum distance between the
 state and its last backup. Recomputing that over the state on every batch would cost more than the
-batch, so each update adds the difference it makes: only the touched entries are looked at.
+batch, and even to look the touched entries' durable copies up would be a good part of it. So at first
+each change adds only its own size: by the triangle inequality the state cannot have moved further
+away than that. Where values only grow, as counts do, this is already the distance (``l1``). When the
+bound has become too large to be of use, and somebody asks for the exact value, the dirty entries are
+looked at once; if that shows that the state is indeed nearly that far away, changes are from then on
+compared with the durable copies (*precise*), until the next backup.
 
-Guarantee: the reported divergence is never below the true one. With integers and weights of 1,
-``l1`` is exact (it is summed in 128-bit integers) and ``max`` is an upper bound. Sums of floats
-carry a bound on their own rounding error, which is added to what is reported and vanishes at the
-next backup.
+Guarantee: the reported divergence is never below the true one. Asked exactly, ``l1`` of integers with
+weights of 1 is exact (it is summed in 128-bit integers). Sums of floats carry a bound on their own
+rounding error, which is added to what is reported and vanishes at the next backup.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 
 from tether.core.errors import BadValueError
-from tether.state.header import PAGE, PEAK, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
+from tether.state.header import PAGE, PEAK, PRECISE, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,12 +87,12 @@ class Divergence:
         self._all_whole = all(rule.whole for rule in self._rules)
         self.columns = {rule.at for rule in self._rules}
         """The columns that count."""
+        self.tight = False
+        """Whether the sums were computed afresh since the last change that this object saw."""
 
     def afresh(self, pairs: Iterable[tuple[Array, Array]], *, narrow: bool) -> Divergence:
         """The same distance with sums of its own, computed from (live, durable) words of rows."""
-        other = copy(self)
-        other._page = Page(np.zeros(PAGE, np.int64))
-        other._page.words[PEAK] = self._page.words[PEAK]
+        other = self._blank()
         for live, durable in pairs:
             changes = {}
             for rule in self._rules:
@@ -97,6 +101,26 @@ class Divergence:
             other.update(changes, narrow=narrow, infinite=True)
         return other
 
+    def _blank(self) -> Divergence:
+        other = copy(self)
+        other._page = Page(np.zeros(PAGE, np.int64))
+        other._page.words[PEAK] = self._page.words[PEAK]
+        return other
+
+    @property
+    def precise(self) -> bool:
+        """Whether changes are compared with durable values; else only a bound is kept."""
+        return bool(self._page.words[PRECISE])
+
+    @precise.setter
+    def precise(self, value: bool) -> None:
+        self._page.words[PRECISE] = int(value)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the sums are known to be the distance itself; not so a maximum after a change."""
+        return self.tight or (self.precise and self.norm != "max")
+
     @property
     def stale(self) -> bool:
         """Whether the sums have to be computed afresh."""
@@ -104,12 +128,40 @@ class Divergence:
 
     def defer(self) -> None:
         """Leave the sums to be computed afresh when they are asked for."""
+        self.tight = False
         self._page.floats[SUM_FLOAT] = math.nan
 
     def adopt(self, other: Divergence) -> None:
         """Take the sums of another, within an epoch: they are several words."""
         for word in (SUM_LOW, SUM_HIGH, SUM_FLOAT, SLACK):
             self._page.words[word] = other._page.words[word]
+        self.tight = True
+
+    def widen(self, changes: Mapping[int, tuple[Array, Array]], *, narrow: bool) -> None:
+        """Account for changes by their size alone: no change takes the state further away.
+
+        Args:
+            changes: By column: old and new values of the same distinct rows.
+            narrow: As for ``update``.
+        """
+        moved: dict[int, Change] = {at: (None, new, old) for at, (old, new) in changes.items()}
+        if self.norm == "l1":
+            self.update(moved, narrow=narrow)
+            return
+        self.tight = False
+        change = self._blank()
+        change.update(moved, narrow=narrow)
+        floats = self._page.floats
+        if self.norm == "max":
+            total = floats[SUM_FLOAT] + change.value()
+            if not self._all_whole or total >= _EXACT_FLOATS:
+                total *= _TERM_ERROR
+            floats[SUM_FLOAT] = total
+            return
+        far = (self.value() + change.value()) * _TERM_ERROR
+        # The new sum first: a kill between two words leaves too large a one.
+        floats[SUM_FLOAT] = far * far * _TERM_ERROR
+        self._set_whole(0)
 
     def update(
         self, changes: Mapping[int, Change], *, narrow: bool, infinite: bool = False
@@ -121,6 +173,7 @@ class Divergence:
             narrow: Whether sums of differences of the integers surely fit 64 bits.
             infinite: Whether to take care of infinities; without it they ask to compute afresh.
         """
+        self.tight = False
         if self.norm == "max":
             self._raise_maximum(changes, narrow)
             return

@@ -27,7 +27,7 @@ from tether.state.header import (
 )
 from tether.state.journal import UndoLog
 from tether.state.pending import Held, PendingRows
-from tether.state.rows import CHUNK, Rows, assign, chunks, gather
+from tether.state.rows import CHUNK, Rows, assign, chunks, gather, gather_side
 from tether.state.selection import worst_first
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class DurableCells:
         self.distance = Divergence(norm, self._numeric, weights, self._page)
         prefix = f"{self._page.words[GENERATION]}."
         # Live and durable numbers lie side by side: who changes a row has both in one access.
-        sides = 2 if place.track else 1
-        self._numbers = self._open(f"{prefix}numbers", "i8", sides * self._width)
+        self._sides = 2 if place.track else 1
+        self._numbers = self._open(f"{prefix}numbers", "i8", self._sides * self._width)
         self._flags = self._open(f"{prefix}flags", "u1", self._flag_width)
         self._mark = place.segment(f"{prefix}mark", "u2")
         kept = [("i8", self._width)] * (self._width > 0)
@@ -109,11 +109,16 @@ class DurableCells:
     def take(self, rows: Array | slice, name: str) -> Array:
         """A copy of the live values of some rows."""
         view = self._view(name)
-        return view[rows].copy() if isinstance(rows, slice) else view.take(rows)
+        # Not view.take: of a strided view that would copy every row there is.
+        return view[rows].copy() if isinstance(rows, slice) else view[rows]
 
-    def words(self, rows: Array) -> Array:
+    def words(self, rows: Rows) -> Array:
         """A copy of some rows' numbers as they are stored, one line per row."""
-        return self.sides(rows)[0]
+        return gather_side(self._numbers, rows, 0, self._sides)
+
+    def durable_words(self, rows: Rows) -> Array:
+        """The same of their durable copies; only where these are tracked."""
+        return gather_side(self._numbers, rows, 1, self._sides)
 
     def sides(self, rows: Rows) -> tuple[Array, Array]:
         """A copy of some rows' live numbers, and of their durable ones; none if not tracked."""
@@ -136,18 +141,21 @@ class DurableCells:
     # The durable side
 
     def divergence(self, *, exact: bool) -> float:
-        """Distance to the backups, never too small. ``exact`` looks at all dirty rows."""
+        """Distance to the backups, never too small. ``exact`` may look at all dirty rows."""
         if not self.place.track:
             return 0.0
         words, cleared = self._page.words, self._page.floats[CLEARED]
         if self.distance.norm == "count":
             return float(abs(words[ROWS] - words[BACKED] - words[CLEARED_KEYS]))
         value = self.distance.value()
-        if math.isnan(value) or (exact and self.distance.norm == "max"):
-            afresh = self._afresh(self.dirty.rows())
+        if math.isnan(value) or (exact and not self.distance.exact):
+            bound, afresh = value, self._afresh(self.dirty.rows())
             value = afresh.value()
             if self.place.applying:  # else a kill between two words might leave too small a sum
                 self.distance.adopt(afresh)
+                if not math.isnan(bound):
+                    # Where the bound was far off it may serve again; else it has told all it can.
+                    self.distance.precise = 2 * value > bound
         return value + cleared
 
     def choose(self, target: float) -> tuple[Array, Array]:
@@ -191,7 +199,7 @@ class DurableCells:
     def _store_durable(self, rows: Array, values: Array) -> None:
         marks = self._mark.data.take(rows)
         if not self._new_generation:
-            kept = [self.sides(rows)[1]] if self._width else []
+            kept = [self.durable_words(rows)] if self._width else []
             self._undo_durable.append(rows, (marks & IN_BACKUP).astype(np.uint8), *kept)
         if self._numbers is not None:
             assign(self._numbers, rows, values, self._width)
@@ -203,6 +211,7 @@ class DurableCells:
         self._mark.data[remaining] |= np.uint16(DIRTY)
         self.dirty.replace(remaining)
         self.distance.adopt(self._afresh(remaining))
+        self.distance.precise = False
 
     def hold(self, rows: Array, remaining: Array, *, full: bool) -> float:
         """Remember ``rows`` as being written; give the divergence if they were durable already."""
@@ -256,7 +265,7 @@ class DurableCells:
     def durable_size(self) -> float:
         """Distance of the durable values from an empty state, and of those about to be durable."""
         rows = np.flatnonzero(self._mark.data[: len(self)] & IN_BACKUP)
-        size = self._size(self.sides(rows[part])[1] for part in chunks(len(rows)))
+        size = self._size(self.durable_words(rows[part]) for part in chunks(len(rows)))
         if self.pending.current:
             size += self._size([self.pending.held().words])
         return size

@@ -61,7 +61,7 @@ class CellPrimitive(Primitive):
         """Distance between the live state and the backups, never too small; 0 if not tracked.
 
         Args:
-            exact: For ``max``: look at all dirty entries, instead of giving an upper bound.
+            exact: Not just an upper bound; may look at all dirty entries.
         """
         return self._cells.divergence(exact=exact)
 

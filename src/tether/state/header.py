@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tether.state.segment import Array, Segment
     from tether.state.store import Store
 
-LAYOUT = 2
+LAYOUT = 3
 """Version of everything stored in an arena; any change of a format raises it."""
 MAGIC = 0x7E7E_5107_57A7_E001
 
@@ -70,6 +70,7 @@ DURABLE = 19
 IN_FLIGHT = 20
 DRIFT = 21  # an object's divergence at its last commit
 PACKED = 22  # rows of a set when it last gave up those without a use
+PRECISE = 23  # whether changes are compared with durable values; else only a bound is kept
 # Physical words of a primitive's page.
 UNDO_COUNT = 48
 DURABLE_COUNT = 49

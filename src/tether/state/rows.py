@@ -41,6 +41,23 @@ def gather(segment: Segment | None, rows: Rows, dtype: str = "i8") -> Array:
     return np.ascontiguousarray(lines.T).T
 
 
+def gather_side(segment: Segment | None, rows: Rows, side: int, sides: int) -> Array:
+    """Like ``gather``, of one of the equal sides that each row is made of."""
+    if segment is None:
+        return np.empty((count_of(rows), 0), "i8")
+    if sides == 1:
+        return gather(segment, rows)
+    data = segment.data
+    width = data.shape[1] // sides
+    if isinstance(rows, slice):
+        return np.array(data[rows, side * width : (side + 1) * width].T, order="C").T
+    lines = np.empty((width, len(rows)), data.dtype)
+    for column in range(width):
+        # By indexing, not by take: of a strided view that would copy every row there is.
+        lines[column] = data[:, side * width + column][rows]
+    return lines.T
+
+
 def assign(segment: Segment, rows: Array, words: Array, at: int = 0) -> None:
     """Overwrite some rows, from column ``at`` on."""
     for column in range(words.shape[1]):

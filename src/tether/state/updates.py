@@ -31,8 +31,6 @@ class Staged:
     rows: Rows
     old: list[Array]
     """All numbers, then all flags, of the rows as stored: what the journal keeps."""
-    durable: Array
-    """All numbers of the rows as the backups have them; nothing if that is not tracked."""
     values: dict[int, tuple[Array, Array]]
     """By numeric column: old and new values."""
     flags: dict[int, Array]
@@ -126,7 +124,7 @@ def stage(
     groups = None if unique or isinstance(rows, slice) else Groups.of(rows)
     if groups is not None:
         rows = groups.rows
-    (words, durable), flags = cells.sides(rows), cells.flag_words(rows)
+    words, flags = cells.words(rows), cells.flag_words(rows)
     changed: dict[int, tuple[Array, Array]] = {}
     changed_flags: dict[int, Array] = {}
     peak = 0
@@ -147,7 +145,7 @@ def stage(
         if not column.floating:
             peak = max(peak, min(_peak(new), _FITS - 1))
     kept = [part for part in (words, flags) if part.shape[1]]
-    return Staged(rows, kept, durable, changed, changed_flags, peak)
+    return Staged(rows, kept, changed, changed_flags, peak)
 
 
 def _combine(column: Column, old: Array, values: Array, operation: Operation, peak: int) -> Array:

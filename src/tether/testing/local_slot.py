@@ -123,7 +123,9 @@ class LocalSlot:
             operator.on_window_end(window, out)
 
     def _commit(self, epoch: int, rows: int) -> None:
-        divergence = self.state.divergence(exact=True)
+        divergence = self.state.divergence()
+        if divergence > self.theta:
+            divergence = self.state.divergence(exact=True)
         self._policy_state, instructions = self._policy.step(
             self._policy_state,
             EpochApplied(epoch=epoch, divergence=divergence, items=rows),
