@@ -93,9 +93,13 @@ class Target:
         work: A directory for it.
         keys: Keys of each slot.
         seed: Of the rows.
+        ours: Whether it is a query of ours, or Spark's own.
     """
 
-    def __init__(self, session: SparkSession, work: Path, keys: int, seed: int) -> None:
+    def __init__(
+        self, session: SparkSession, work: Path, keys: int, seed: int, *, ours: bool
+    ) -> None:
+        self._ours = ours
         self._session, self._work, self._all = session, work, keys * SLOTS
         self._random = np.random.default_rng(seed)
         self._written = 0
@@ -103,7 +107,14 @@ class Target:
         (work / "in").mkdir(parents=True)
         self.query: Any = None
 
-    def start_tether(self) -> None:
+    def start(self) -> None:
+        """Start, or go on where it stopped."""
+        if self._ours:
+            self._start_tether()
+        else:
+            self._start_spark()
+
+    def _start_tether(self) -> None:
         """Counts and sums in resident state, with a bound of a hundredth of what all keys hold."""
         budget = max(1_000.0, 0.01 * self._all)
         self.query = (
@@ -117,7 +128,7 @@ class Target:
             )
         )
 
-    def start_spark(self) -> None:
+    def _start_spark(self) -> None:
         """The same as Spark's own stateful query."""
         writer = self._rows().groupBy("k").agg({"*": "count", "v": "sum"}).writeStream
         writer = writer.outputMode("update").format("noop")
@@ -150,17 +161,17 @@ class Target:
     def outage(self) -> Outage:
         """Kill an executor, and run an epoch."""
         usual = min(self.epoch() for _ in range(2))
-        victims = executors()
-        told = len(self.query.story()) if hasattr(self.query, "story") else 0
-        watch = _Watch(self._session, len(victims))
+        told = len(self.query.story()) if self._ours else 0
+        watch = _Watch(self._session, len(executors()))
+        victim = self._victim()
         began = time.monotonic()
-        kill(victims[0])
+        kill(victim)
         watch.begin()
         self.epoch()
         committed = time.monotonic() - began
         watch.join(60)
         restore: dict[str, float] = {}
-        if told:
+        if self._ours:
             events = [e for e in self.query.story()[told:] if e.what == "recovery"]
             # The slots of one executor are restored one after the other, by its one core.
             for event in events:
@@ -169,6 +180,19 @@ class Target:
             if not events:
                 raise AssertionError("no slot was on the executor that was killed")
         return Outage(watch.gone - began, watch.back - began, committed, usual, restore)
+
+    def _victim(self) -> int:
+        """An executor that holds state."""
+        if self._ours:  # a slot tells where it is, by the executor's process id
+            return int(self.query.slots()[0]["executor"].split(":")[1])
+        return executors()[0]
+
+    def restart(self) -> None:
+        """Stop and start, so that slots are spread over all executors again."""
+        self.query.stop()
+        self.start()
+        for _ in range(WARM_UP):
+            self.epoch()
 
     def rows_counted(self) -> tuple[int, int]:
         """Rows in the answer, by its own count, and rows that were sent."""
@@ -211,8 +235,7 @@ def executors() -> list[int]:
 
 
 def outages(target: Target, number: int) -> Iterator[Outage]:
-    """Kill again and again, each time after the cluster is whole."""
+    """Kill again and again, each time with slots on all executors."""
     for _ in range(number):
+        target.restart()
         yield target.outage()
-        for _ in range(WARM_UP):
-            target.epoch()

@@ -38,7 +38,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             session = open_cluster(directory, locality_wait=wait)
             for keys in sizes:
                 work = directory / f"{contender[:5]}-{keys}"
-                target = Target(session, work, keys, seed)
+                target = Target(session, work, keys, seed, ours=contender == "tether")
                 measured[contender, keys] = _measure(target, contender, keys, rounds)
             session.stop()
     own = statistics.median(outage.own for outage in measured["tether", ASKED])
@@ -68,10 +68,7 @@ def _killed(seed: int) -> Tally:
 
 
 def _measure(target: Target, contender: str, keys: int, rounds: int) -> list[Outage]:
-    if contender == "tether":
-        target.start_tether()
-    else:
-        target.start_spark()
+    target.start()
     try:
         target.load()
         found = list(outages(target, rounds))

@@ -135,7 +135,11 @@ class Soak:
 
     def finish(self) -> dict[str, Any]:
         """Stop, and hold what is durable then against the truth."""
-        self._check_alive()
+        # A slot that was struck last must have had the time to find out.
+        settled = min(slot["epoch"] for slot in self._query.slots()) + 3
+        while min(slot["epoch"] for slot in self._query.slots()) < settled:
+            self._check_alive()
+            time.sleep(0.1)
         self._query.stop()
         self.losses += self._query.totals()["losses"]
         bound = self._query.bound()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tether.spark.faults import Fault
 
-LONGEST_SECONDS = 150
+LONGEST_SECONDS = 240
 
 
 def spark_environment(work: Path, master: str) -> dict[str, str]:

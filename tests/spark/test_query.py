@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
+import time
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
 import tether
+from tether.backup.inspect import describe_store
+from tether.backup.opening import open_store
 from tether.core.errors import (
     BackupError,
     BackupLockedError,
@@ -16,6 +22,7 @@ from tether.core.errors import (
     OutputSchemaError,
     QueryRefusedError,
 )
+from tether.spark.jobs import SlotJobs
 from tether.testing.epochs import read_epochs, write_epochs
 
 from .counting import SCHEMA, CountingQuery, skewed_keys
@@ -155,6 +162,20 @@ def test_input_already_partitioned_by_key_is_shuffled_to_its_slots_all_the_same(
     assert {row["k"]: row["count"] for row in latest.table().to_pylist()} == dict.fromkeys(
         range(50), 2
     )
+
+
+def test_slots_that_are_spread_anew_lose_nothing(counting, monkeypatch):
+    """Executors never join in this session, so the runtime is told that they did."""
+    looks = iter([False, False, True, False, True])
+    monkeypatch.setattr(SlotJobs, "lopsided", lambda *_: next(looks, False))
+    query = counting.run(tether.Approximate(1e9))  # so nothing is durable but by the moves
+    moves = [event.epoch for event in query.story() if event.what == "respread"]
+    assert moves == [2, 4]
+    recoveries = [event for event in query.story() if event.what == "recovery"]
+    assert [event.epoch for event in recoveries] == [2, 2, 4, 4]
+    assert all(event.detail["exact"] for event in recoveries)
+    assert counting.error() == 0
+    assert query.bound().spent == 0
 
 
 def test_a_table_of_the_state_can_be_read_while_the_query_runs(counting):
@@ -338,3 +359,39 @@ def test_no_arena_is_left_behind(counting, tmp_path):
     query = counting.run(tether.Approximate(2000), arena_dir=str(tmp_path / "arenas"))
     assert query.totals()["rows"] > 0
     assert list((tmp_path / "arenas").glob("*/*")) == []
+
+
+def test_a_query_stopped_in_the_middle_of_an_epoch_is_flushed_all_the_same(counting):
+    """The stop breaks the epoch's job off with an error, which is no failure of the query."""
+    at_work = threading.Event()
+
+    def sink(rows, epoch):
+        rows.write.format("noop").mode("append").save()
+        if epoch == 2:
+            at_work.set()
+            rows.sparkSession.range(1).foreach(lambda _: time.sleep(60))
+
+    query = counting.start(tether.Approximate(1_000_000), output=sink, trigger={})
+    assert at_work.wait(60)
+    query.stop()
+    assert query.exception() is None
+    assert query.story()[-1].detail["flushed"]
+    report = describe_store(open_store(str(counting.work / "backup")))
+    assert report.frames_by_cause == {"flush": 2}
+    query = counting.start(tether.Approximate(1_000_000), trigger={})
+    query.processAllAvailable()
+    found = {row["k"]: row["count"] for row in query.table("totals").collect()}
+    assert found == counting.truth
+    assert query.bound().spent == 0
+    query.stop()
+
+
+def test_a_slot_whose_state_is_gone_when_the_query_stops_is_told(counting, tmp_path):
+    where = tmp_path / "arena"
+    query = counting.start(tether.Approximate(1_000_000), trigger={}, arena_dir=str(where))
+    query.processAllAvailable()
+    for arena in where.glob("*/keyed_aggregate-0-*"):
+        shutil.rmtree(arena)
+    query.stop()
+    told = [event for event in query.story() if event.what == "unflushed"]
+    assert [(event.operator, event.slot) for event in told] == [("keyed_aggregate", 0)]

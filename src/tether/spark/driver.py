@@ -57,6 +57,8 @@ class EpochDriver:
         self.run_id = uuid.uuid4().hex
         self.story = Story()
         self.failure: BaseException | None = None
+        self.stopping = False
+        """Whether the user has asked for the end: an epoch that breaks off now has not failed."""
         self._session: SparkSession | None = None
         self._lost: tuple[int, str] | None = None
         """The epoch that could not be run because slots had lost their state, and what they said."""
@@ -103,7 +105,7 @@ class EpochDriver:
             except BaseException as error:
                 if is_loss(error):
                     self._lost = (epoch, what_was_lost(error))
-                else:
+                elif not self.stopping:
                     self.failure = error
                 raise
 

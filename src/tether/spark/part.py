@@ -376,6 +376,8 @@ class Part:
         for node in self.operators:
             discard(self._task(node, self._jobs.punctuation(node), epoch, "flush"), epoch)
         statuses = self._jobs.board.take(epoch)
+        slots = {(node.name, slot) for node in self.operators for slot in range(node.slots)}
+        self._story.add_unflushed(sorted(slots - statuses.keys()), epoch)
         if self._keeper is None:
             self._commit(epoch, statuses, amends=True)
         else:

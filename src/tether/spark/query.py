@@ -112,7 +112,7 @@ class Query:
             self._close(flush=False)
             raise self._own(error) from error
         if not self.isActive:
-            self._close(flush=True)
+            self._close(flush=not self._failed)
         return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
@@ -129,16 +129,19 @@ class Query:
 
     def exception(self) -> TetherError | None:
         """Why the query ended, if it ended with an error."""
-        if self._rewinding:
+        if self._rewinding or self._driver.stopping:
             return None
         error = self._query.exception()
         return None if error is None else self._own(error)
 
     def stop(self) -> None:
         """Stop the query: make durable what is not, remove arenas, release the backup directory."""
+        # Asked first: the epoch that the stop breaks off ends with errors, too, which mean nothing.
+        failed = self._failed
+        self._driver.stopping = not failed
         with contextlib.suppress(Exception):  # a query that failed has failed; exception() tells
             self._supervisor.stop()
-        self._close(flush=True)
+        self._close(flush=not failed)
 
     # ---- what only Tether can tell -------------------------------------------------------------
 
@@ -194,6 +197,13 @@ class Query:
             if time.monotonic() >= deadline:
                 return False
 
+    @property
+    def _failed(self) -> bool:
+        """Whether the query has ended, or is about to, with an error of its own."""
+        if self._driver.stopping:
+            return False
+        return self._driver.failure is not None or self._query.exception() is not None
+
     def _own(self, error: Exception) -> TetherError:
         return tether_error(self._driver.failure or error)
 
@@ -203,8 +213,7 @@ class Query:
                 return
             self._closed = True
             try:
-                failed = self._driver.failure is not None or self._query.exception() is not None
-                self._driver.end(flush=flush and not failed)
+                self._driver.end(flush=flush)
             finally:
                 release(self._stores)
                 if self._throwaway_checkpoint is not None:

@@ -35,6 +35,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         "rewound",
         "replanned",
         "respread",
+        "unflushed",
         "stopped",
     ]
     cause: str
@@ -65,6 +66,21 @@ class Story:
                 moved_from = self._places.get(key)
                 self._places[key] = status.executor
                 self._events.extend(_events_of(status, moved_from, time.time()))
+
+    def add_unflushed(self, slots: Iterable[tuple[str, int]], epoch: int) -> None:
+        """Note slots whose state was gone when the query stopped: the next start counts the loss."""
+        with self._lock:
+            for operator, slot in slots:
+                self._events.append(
+                    Event(
+                        at=time.time(),
+                        epoch=epoch,
+                        what="unflushed",
+                        cause="its state was gone when the query stopped",
+                        operator=operator,
+                        slot=slot,
+                    )
+                )
 
     def events(self) -> list[Event]:
         """Everything noted so far, oldest first."""
