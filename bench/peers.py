@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.contenders import find
+from bench.contenders import find, other_systems
 from bench.contenders.course import Course
 from bench.contenders.heavy import HEAVY
 from bench.contenders.slow_session import slow_settings
@@ -51,6 +51,9 @@ def run(
         for path in files
         for one in read_scenarios(path, quick=quick)
     ]
+    for one in found:
+        for name in one.contenders:
+            _contender(one, name)  # unknown ones are told before anything runs
     with scratch() as directory:
         open_spark = _session(found, directory)
         experiments = {
@@ -143,7 +146,7 @@ def _names(scenario: Scenario, name: str) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    found = other_systems.versions()
     for name in ("polars", "duckdb"):
         try:
             found[name] = metadata.version(name)
