@@ -116,7 +116,7 @@ TABLES: list[tuple[str, str, list[str], Any]] = [
 LAST_TABLES: list[tuple[str, str, list[str], Any]] = [
     (
         "Requests to the slow store",
-        "Start, loading and Spark's own logs of offsets and commits included, shared out over all epochs.",
+        "With start, loading and Spark's own logs of offsets and commits, shared out over all epochs.",
         ["scenario", "contender", "requests an epoch", "milliseconds an epoch"],
         request_rows,
     ),
