@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.contenders import find
+from bench.contenders import find, other_systems
 from bench.contenders.course import Course
-from bench.contenders.heavy import HEAVY, HEAVY_LABELS
+from bench.contenders.heavy import HEAVY
 from bench.contenders.slow_session import slow_settings
 from bench.harness import Experiment, Goal, say
 from bench.results import FOLDER, ResultLog
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from bench.contenders import Contender
     from bench.harness import Measurement
 
 SCENARIOS = Path(__file__).parent / "scenarios"
@@ -50,6 +51,9 @@ def run(
         for path in files
         for one in read_scenarios(path, quick=quick)
     ]
+    for one in found:
+        for name in one.contenders:
+            _contender(one, name)  # unknown ones are told before anything runs
     with scratch() as directory:
         open_spark = _session(found, directory)
         experiments = {
@@ -101,14 +105,14 @@ def _measure(
     return experiment
 
 
-def _contender(scenario: Scenario, name: str) -> Callable[[Course], Measurement]:
-    if scenario.algorithm == "heavy-hitters":
-        if name not in HEAVY:
-            raise BadValueError(
-                f"{name!r} does not compute heavy hitters.", do=f"Choose among {', '.join(HEAVY)}."
-            )
-        return HEAVY[name]
-    return find(name)
+def _contender(scenario: Scenario, name: str) -> Contender:
+    if scenario.algorithm != "heavy-hitters":
+        return find(name)
+    if name not in HEAVY:
+        raise BadValueError(
+            f"{name!r} does not compute heavy hitters.", do=f"Choose among {', '.join(HEAVY)}."
+        )
+    return HEAVY[name]
 
 
 def _report(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> dict[str, Any]:
@@ -135,19 +139,14 @@ def _report(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> di
     }
 
 
-def _names(scenario: Scenario, contender: str) -> dict[str, str]:
+def _names(scenario: Scenario, name: str) -> dict[str, str]:
     """How reports show a contender."""
-    if scenario.algorithm == "heavy-hitters":
-        return {
-            "kind": "tether" if contender in OURS else "limit",
-            "label": HEAVY_LABELS[contender],
-        }
-    found = find(contender)
+    found = _contender(scenario, name)
     return {"kind": found.kind, "label": found.label}
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    found = other_systems.versions()
     for name in ("polars", "duckdb"):
         try:
             found[name] = metadata.version(name)

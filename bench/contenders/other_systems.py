@@ -69,6 +69,15 @@ def bytewax(course: Course) -> Measurement:
         return _measured(course, _run(python, JOBS / "bytewax_sums.py", job), "Bytewax")
 
 
+def versions() -> dict[str, str]:
+    """Versions of the peers that are installed in environments of their own."""
+    found = {}
+    for folder, package in ((".venv-flink", "apache_flink"), (".venv-bytewax", "bytewax")):
+        for path in ROOT.glob(f"{folder}/lib/python*/site-packages/{package}-*.dist-info"):
+            found[package.replace("_", "-")] = path.name.split("-")[1].removesuffix(".dist")
+    return found
+
+
 def _python_of(folder: str, module: str, name: str) -> Path:
     """The Python of a peer's environment.
 

@@ -77,12 +77,17 @@ class SlowFiles(LocalFileSystem):
     # Object stores serve several objects side by side: one latency for all of them.
     cat = _request(LocalFileSystem.cat)
     cat_ranges = _request(LocalFileSystem.cat_ranges)
-    pipe_file = _request(LocalFileSystem.pipe_file)
     info = _request(LocalFileSystem.info)
     exists = _request(LocalFileSystem.exists)
     ls = _request(LocalFileSystem.ls)
     find = _request(LocalFileSystem.find)
     rm_file = _request(LocalFileSystem.rm_file)
+
+    @_request
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        """Write a whole object; folders are no concern of an object store's users."""
+        self.makedirs(self._parent(path), exist_ok=True)
+        super().pipe_file(path, value, mode=mode, **options)
 
 
 fsspec.register_implementation("slow", SlowFiles, clobber=True)

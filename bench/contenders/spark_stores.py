@@ -69,7 +69,7 @@ def no_state(course: Course) -> Measurement:
 
     with course.durable() as directory:
         writer = course.stream().writeStream.foreachBatch(epoch)
-        query = _finish(writer, directory)
+        query = finish(writer, directory)
     right = (sum(sums), len(sums)) == (course.truth.total, scenario.total_epochs)
     answer = course.truth if right else Digest(0, sum(sums), 0)
     return course.measurement(_times(course, query), answer)
@@ -111,10 +111,9 @@ def stateful(
     """Run a stateful query to its end; the answer is what its store holds then."""
     with course.durable() as directory:
         before = request_count(course)
-        running = _finish(query.writeStream.outputMode("update").format("noop"), directory)
+        running = finish(query.writeStream.outputMode("update").format("noop"), directory)
         requests = request_count(course) - before
-        # Ours becomes durable to the last row when it is closed, so that the state can be read.
-        _close_stores(session)
+        close_stores(session)
         reader = session.read.format("statestore").options(**(options or {}))
         answer = spark_digest(course.scenario, stored(reader.load(directory)))
         detail = {
@@ -124,7 +123,8 @@ def stateful(
     return course.measurement(_times(course, running), answer, detail)
 
 
-def _finish(writer: Any, directory: str) -> StreamingQuery:
+def finish(writer: Any, directory: str) -> StreamingQuery:
+    """Run a query over all files there are, with its checkpoint in a directory."""
     query = writer.option("checkpointLocation", directory).trigger(availableNow=True).start()
     query.awaitTermination()
     return query
@@ -135,6 +135,7 @@ def _times(course: Course, query: StreamingQuery) -> list[float]:
     return epoch_times(progress, course.scenario.uncounted)
 
 
-def _close_stores(session: SparkSession) -> None:
+def close_stores(session: SparkSession) -> None:
+    """Unload all state stores: what they hold is durable then, and can be read."""
     stores: Any = session.sparkContext._jvm.org.apache.spark.sql.execution.streaming.state
     stores.StateStore.stop()

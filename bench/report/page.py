@@ -67,6 +67,20 @@ def lost_rows(measured: Measured) -> list[Row]:
     return sorted(rows, key=lambda row: (row[4] != "a peer", row[0], row[1]))
 
 
+def request_rows(measured: Measured) -> list[Row]:
+    """Requests that an epoch sent to a slow store, where there was one."""
+    return [
+        [
+            one["scenario"],
+            one["label"],
+            f"{one['detail']['requests_per_epoch']:g}",
+            f"{one['median_ms']:,.0f}",
+        ]
+        for one in measured.results("peers")
+        if one.get("detail", {}).get("requests_per_epoch")
+    ]
+
+
 def skipped_rows(measured: Measured) -> list[Row]:
     """What was left out, and why."""
     return [
@@ -100,6 +114,12 @@ TABLES: list[tuple[str, str, list[str], Any]] = [
     ),
 ]
 LAST_TABLES: list[tuple[str, str, list[str], Any]] = [
+    (
+        "Requests to the slow store",
+        "With start, loading and Spark's own logs of offsets and commits, shared out over all epochs.",
+        ["scenario", "contender", "requests an epoch", "milliseconds an epoch"],
+        request_rows,
+    ),
     ("Left out", "Contenders that could not run here.", ["contender", "why"], skipped_rows),
     (
         "Measured where, and again how",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bench.report import plots_of, write_report
 from bench.report.load import load
-from bench.report.page import as_html, goal_rows, lost_rows
+from bench.report.page import as_html, goal_rows, lost_rows, request_rows
 
 from tether.core.errors import TetherError
 
@@ -64,6 +64,11 @@ def test_whoever_is_faster_than_ours_is_named(folder: Path) -> None:
         row[1:] for row in rows
     ]
     assert ["Tether operators", "numpy + Arrow, one process"] in [row[1:3] for row in rows]
+
+
+def test_requests_to_a_slow_store_are_told(folder: Path) -> None:
+    rows = request_rows(load(folder, []))
+    assert rows == [["slow store", "Tether bounded store", "12.5", "700"]]
 
 
 def test_the_page_needs_nothing_beside_it(folder: Path, tmp_path: Path) -> None:

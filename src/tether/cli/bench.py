@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -155,6 +156,9 @@ def _check(name: str) -> None:
             do="Run it from a source checkout." if not known else "Choose one of these.",
         )
     sys.path.insert(0, str(_root()))
+    # Spark's Python workers import contenders too, wherever the command was typed.
+    paths = [str(_root()), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def _experiment(name: str) -> Any:
