@@ -14,7 +14,7 @@ from tether.testing.epochs import write_epochs
 from .exact_job import ExactJob
 from .exact_queries import KINDS, POLICIES, forget, start
 
-pytestmark = [pytest.mark.long, pytest.mark.chaos]
+pytestmark = [pytest.mark.long, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 STEPS = ["before-attach", "halfway", "after-apply", "after-commit"]
 """Points that every policy comes to in every epoch."""
