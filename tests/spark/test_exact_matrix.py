@@ -69,7 +69,7 @@ def test_workers_killed_at_every_step_change_no_answer(spark, tmp_path, policy, 
 
 
 def test_executors_killed_at_every_step_change_no_answer(tmp_path, policy, kind):
-    points = STEPS + LOGGING + RECOVERING
+    points = STEPS + LOGGING + RECOVERING[:1]
     tables = KINDS[kind].tables(2 * len(points) + 2)
     write_epochs(tmp_path / "in", tables)
     job = ExactJob(kind, policy, tmp_path, master="local-cluster[2,1,900]")
