@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,24 +94,58 @@ class Workload:
 
     def run(self, session: SparkSession, source: Path, policy: Any, **options: Any) -> Finished:
         """Run all epochs under a policy to their end."""
+        with scratch() as directory:
+            options = {"trigger": {"availableNow": True}, **options}
+            query, answers = self._start(session, source, directory, policy, **options)
+            query.awaitTermination()
+        return self._finished(query, answers)
+
+    def side_by_side(self, session: SparkSession, policies: dict[str, Any]) -> dict[str, Finished]:
+        """Run a query for each policy, all of them given one epoch after the other in turn.
+
+        So whatever the machine does at a time, it does to all of them.
+        """
+        # A query that waits for its turn looks for files all the time: let it do so seldom.
+        session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
+        with ExitStack() as stack:
+            places = {name: stack.enter_context(scratch()) for name in policies}
+            running = {}
+            for name, policy in policies.items():
+                (places[name] / "in").mkdir()
+                running[name] = self._start(session, places[name] / "in", places[name], policy)
+            names = list(policies)
+            for number, table in enumerate(self.tables):
+                first = number % len(names)
+                for name in names[first:] + names[:first]:
+                    write_epochs(places[name] / "in", [table], first=number)
+                    running[name][0].processAllAvailable()
+            for query, _ in running.values():
+                query.stop()
+        session.conf.unset("spark.sql.streaming.pollingDelay")
+        return {name: self._finished(*each) for name, each in running.items()}
+
+    def _start(
+        self, session: SparkSession, source: Path, directory: Path, policy: Any, **options: Any
+    ) -> tuple[Query, dict[int, list[dict[str, Any]]]]:
         answers: dict[int, list[dict[str, Any]]] = {}
 
         def sink(rows: Any, epoch: int) -> None:
             # Every epoch's rows are asked for, so that every epoch does all its work.
             answers[epoch] = [row.asDict() for row in rows.collect()]
 
-        with scratch() as directory:
-            query = self.query(tether.stream(read_epochs(session, source, self.schema))).start(
-                sink,
-                tolerance=policy,
-                backup=str(directory / "backup"),
-                checkpoint=str(directory / "checkpoint"),
-                trigger={"availableNow": True},
-                **options,
-            )
-            query.awaitTermination()
-            times = epoch_times(query.recentProgress, WARM_UP)
-        return Finished(times, answers, self.check(answers[len(self.tables) - 1]), query)
+        query = self.query(tether.stream(read_epochs(session, source, self.schema))).start(
+            sink,
+            tolerance=policy,
+            backup=str(directory / "backup"),
+            checkpoint=str(directory / "checkpoint"),
+            **options,
+        )
+        return query, answers
+
+    def _finished(self, query: Query, answers: dict[int, list[dict[str, Any]]]) -> Finished:
+        progress = [report for report in query.recentProgress if report["numInputRows"]]
+        right = self.check(answers[len(self.tables) - 1])
+        return Finished(epoch_times(progress, WARM_UP), answers, right, query)
 
 
 def heavy_hitters(rows: int, epochs: int, seed: int) -> Workload:

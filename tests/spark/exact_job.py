@@ -59,7 +59,7 @@ class ExactJob:
                 env=spark_environment(self.work, self.master),
             )
             try:
-                said, _ = process.communicate(timeout=LONGEST_SECONDS)
+                said, _ = process.communicate(timeout=2 * LONGEST_SECONDS)
             finally:
                 kill_all(process.pid)
                 process.wait()

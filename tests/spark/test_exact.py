@@ -1,7 +1,7 @@
 """Exact policies on Spark: stopping, going back, sources that give rows once, and what is refused.
 
-The short form: each policy meets one kind of query, with several losses in one run. The long one is
-``test_exact_matrix``.
+The short form: replay inside a slot, a rewind, a flushed snapshot. The long one is
+``test_exact_matrix``, with what is marked ``long`` here.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class Run:
         return self.spark.read.parquet(str(self.work / "out")).collect()
 
 
-SHORT = {
-    "mini-batch": "top-k",
-    "upstream-backup": "heavy-hitters",
-    "barrier-sync": "word-count",
-    "barrier-async": "loop",
-}
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_losses_change_no_answer(spark, tmp_path, name):
-    run = Run(spark, tmp_path, POLICIES[name], SHORT[name])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("upstream-backup", "heavy-hitters"),
+        pytest.param("mini-batch", "top-k", marks=pytest.mark.long),
+        pytest.param("barrier-sync", "word-count", marks=pytest.mark.long),
+        pytest.param("barrier-async", "loop", marks=pytest.mark.long),
+    ],
+)
+def test_losses_change_no_answer(spark, tmp_path, name, kind):
+    run = Run(spark, tmp_path, POLICIES[name], kind)
     faults = forget(tmp_path, run.kind, 2, only=-1) + forget(tmp_path, run.kind, 5)
     faults.append(Fault(point="halfway", epoch=3, marker=str(tmp_path / "killed")))
     query = run.finished(faults)
@@ -115,6 +115,7 @@ def test_a_rewind_is_told_and_the_handle_stays(spark, tmp_path):
     assert len(query.recentProgress) > EPOCHS
 
 
+@pytest.mark.long
 def test_a_driver_that_died_over_a_rewind_has_it_finished(spark, tmp_path):
     """Killed right after the note was written: nothing is cut yet, sinks hold what will come again."""
     from tether.spark.checkpoint import SparkCheckpoint
@@ -130,6 +131,7 @@ def test_a_driver_that_died_over_a_rewind_has_it_finished(spark, tmp_path):
     run.finished(faults).stop()
 
 
+@pytest.mark.long
 def test_rows_of_a_source_that_gives_them_once_are_kept(spark, tmp_path):
     """An epoch fails after its rows were taken; then they are gone, as those of a socket are."""
     run = Run(spark, tmp_path, tether.UpstreamBackup(0.4))

@@ -60,6 +60,7 @@ class Cells(DurableCells):
         list and the divergence it restores from the header's saved words.
         """
         rows = staged.rows
+        self.forget_seen()
         newly_dirty = self._touch(staged, stamp)
         if self._whole:
             self._page.words[PEAK] = max(self._page.words[PEAK], staged.peak)
@@ -168,7 +169,7 @@ class Cells(DurableCells):
 
     def begin(self) -> None:
         """Forget the journal of the epoch before."""
-        self.distance.tight = False  # another process may have changed rows since
+        self.forget_seen()  # another process may have changed rows since
         self._undo.begin()
         if self.place.track:
             self._undo_durable.begin()
@@ -181,7 +182,7 @@ class Cells(DurableCells):
 
     def undo(self) -> None:
         """Put all rows back to the beginning of the epoch. The header's words follow later."""
-        self.distance.tight = False
+        self.forget_seen()
         rows, *kept = self._undo.entries()
         for segment, old in zip((s for s in (self._numbers, self._flags) if s), kept, strict=True):
             assign(segment, rows, old)

@@ -12,9 +12,9 @@ from tether.core.errors import BackupUnreadableError, BadValueError
 from tether.state.arrow import wrapped
 from tether.state.cells import Cells
 from tether.state.columns import Column, as_values, plain
-from tether.state.divergence import check_norm, check_weights
 from tether.state.entries import CellPrimitive
 from tether.state.header import BACKED, ROWS
+from tether.state.norms import check_norm, check_weights
 from tether.state.primitive import BATCH_ROWS
 from tether.state.rows import Rows, count_of
 from tether.state.updates import Operation, stage

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tether.core.errors import BadValueError
 from tether.state.header import PAGE, PEAK, PRECISE, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
 
 if TYPE_CHECKING:
@@ -30,10 +29,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from tether.state.columns import Column
+    from tether.state.norms import Norm
     from tether.state.segment import Array
-
-Norm = Literal["l1", "l2", "max", "count"]
-"""Name of a divergence. ``count`` is the difference of the numbers of keys."""
 
 _UNIT = 2.0**-53
 # Pairwise summation of n < 2**31 terms, each a rounded difference times a weight, is off by fewer
@@ -41,6 +38,7 @@ _UNIT = 2.0**-53
 _SUM_ERROR = 128 * _UNIT
 _TERM_ERROR = 1 + 8 * _UNIT
 _TINY = 2.0**-1073  # what a product too small for a float may lose
+_SMALL = 2.0**-960  # below it such a loss may be more than rounding
 _EXACT_FLOATS = 1 << 53
 _HALF = 0xFFFF_FFFF
 _FITS = 1 << 63
@@ -85,10 +83,11 @@ class Divergence:
             rules.append(_Rule(c.at, c.floating, weight, not c.floating and weight == 1.0))
         self._rules = [rule for rule in rules if rule.weight > 0 and norm != "count"]
         self._all_whole = all(rule.whole for rule in self._rules)
+        self._weighted = any(rule.weight != 1.0 for rule in self._rules)
         self.columns = {rule.at for rule in self._rules}
         """The columns that count."""
         self.tight = False
-        """Whether the sums were computed afresh since the last change that this object saw."""
+        """Whether the sums were computed afresh since the last change, as far as the owner knows."""
 
     def afresh(self, pairs: Iterable[tuple[Array, Array]], *, narrow: bool) -> Divergence:
         """The same distance with sums of its own, computed from (live, durable) words of rows."""
@@ -128,7 +127,6 @@ class Divergence:
 
     def defer(self) -> None:
         """Leave the sums to be computed afresh when they are asked for."""
-        self.tight = False
         self._page.floats[SUM_FLOAT] = math.nan
 
     def adopt(self, other: Divergence) -> None:
@@ -148,17 +146,21 @@ class Divergence:
         if self.norm == "l1":
             self.update(moved, narrow=narrow)
             return
-        self.tight = False
-        change = self._blank()
-        change.update(moved, narrow=narrow)
         floats = self._page.floats
         if self.norm == "max":
+            change = self._blank()
+            change.update(moved, narrow=narrow)
             total = floats[SUM_FLOAT] + change.value()
             if not self._all_whole or total >= _EXACT_FLOATS:
                 total *= _TERM_ERROR
             floats[SUM_FLOAT] = total
             return
-        far = (self.value() + change.value()) * _TERM_ERROR
+        squares = 0.0
+        for rule in self._rules:
+            if rule.at in moved:
+                _, new, old = moved[rule.at]
+                squares += _sum_of_squares(rule, new, old, narrow)
+        far = (self.value() + math.sqrt(squares)) * _TERM_ERROR
         # The new sum first: a kill between two words leaves too large a one.
         floats[SUM_FLOAT] = far * far * _TERM_ERROR
         self._set_whole(0)
@@ -173,7 +175,6 @@ class Divergence:
             narrow: Whether sums of differences of the integers surely fit 64 bits.
             infinite: Whether to take care of infinities; without it they ask to compute afresh.
         """
-        self.tight = False
         if self.norm == "max":
             self._raise_maximum(changes, narrow)
             return
@@ -199,6 +200,26 @@ class Divergence:
         if gained:
             self._set_whole(self._get_whole() + gained)
 
+    def of(self, amounts: Array) -> Divergence:
+        """The same distance with sums of its own, made of what each row adds (see ``per_row``)."""
+        other = self._blank()
+        floats = other._page.floats
+        if not len(amounts):
+            return other
+        if self.norm == "max":
+            most = float(amounts.max())
+            exact = self._all_whole and most < _EXACT_FLOATS
+            floats[SUM_FLOAT] = most if exact else most * _TERM_ERROR
+            return other
+        total = float(amounts.sum())
+        if self._all_whole and total < _EXACT_FLOATS:
+            other._set_whole(int(total))  # then no amount, and no part of the sum, was rounded
+            return other
+        floats[SUM_FLOAT] = total
+        if math.isfinite(total):
+            floats[SLACK] = 2 * _SUM_ERROR * total
+        return other
+
     def per_row(self, live: Array, durable: Array, *, narrow: bool) -> Array:
         """What each row adds to the sum (``l1``, ``l2``), or its own distance (``max``)."""
         total = np.zeros(len(live))
@@ -208,6 +229,13 @@ class Divergence:
                 np.maximum(total, terms, out=total)
             else:
                 total += terms
+        if not self._all_whole and (self.norm == "l2" or self._weighted):
+            # What was too small for a float must not vanish where there is a difference.
+            small = np.flatnonzero(total < _SMALL)
+            apart = np.zeros(len(small), bool)
+            for rule in self._rules:
+                apart |= rule.view(live)[small] != rule.view(durable)[small]
+            total[small[apart]] += _TINY * len(self._rules)
         return total
 
     def value(self) -> float:
@@ -292,38 +320,6 @@ class Divergence:
         words[SUM_HIGH], words[SUM_LOW] = value >> 62, value & ((1 << 62) - 1)
 
 
-def check_norm(norm: str, *, keyed: bool) -> Norm:
-    """The norm of that name.
-
-    Raises:
-        BadValueError: There is none, or it does not fit a state without keys.
-    """
-    for known in get_args(Norm):
-        if norm == known and (keyed or norm != "count"):
-            return known  # type: ignore[no-any-return]
-    allowed = [known for known in get_args(Norm) if keyed or known != "count"]
-    raise BadValueError(
-        f"There is no divergence {norm!r} for this kind of state.",
-        do=f"Use one of {', '.join(allowed)}.",
-    )
-
-
-def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
-    """Weights as plain floats.
-
-    Raises:
-        BadValueError: A weight is negative, not finite, or of an unknown column.
-    """
-    for name, weight in (weights or {}).items():
-        if name not in names or not math.isfinite(weight) or weight < 0:
-            raise BadValueError(
-                f"The weight {weight!r} of column {name!r} is not usable.",
-                why="Weights are finite numbers of at least 0, for numeric columns of the state.",
-                do=f"Name columns out of {', '.join(names) or '(none)'}.",
-            )
-    return {name: float(weight) for name, weight in (weights or {}).items()}
-
-
 def _whole_sum(live: Array, durable: Array, narrow: bool) -> int:
     if narrow:
         terms = live - durable
@@ -340,6 +336,16 @@ def _whole_squares(old: Array | None, new: Array, durable: Array) -> int:
     difference += old
     difference -= durable
     return int(np.dot(new - old, difference))  # a² - b² = (a - b)(a + b)
+
+
+def _sum_of_squares(rule: _Rule, live: Array, durable: Array, narrow: bool) -> float:
+    """The sum of squared differences, rounded up by all that the summing may have lost."""
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        terms = _difference(rule, live, durable, narrow)
+        if rule.weight != 1.0:
+            terms *= rule.weight
+        count = len(terms)
+        return float(np.dot(terms, terms)) * (1 + (count + 64) * _UNIT) + count * _TINY
 
 
 def _difference(rule: _Rule, live: Array, durable: Array, narrow: bool) -> Array:

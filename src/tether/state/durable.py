@@ -7,7 +7,7 @@ may differ from it are listed as dirty, so nothing here looks at the others.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,12 +34,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tether.state.columns import Column
-    from tether.state.divergence import Norm
+    from tether.state.norms import Norm
     from tether.state.place import Place
     from tether.state.segment import Array, Segment
 
 DIRTY, IN_BACKUP = 1, 2
 FITS = 1 << 63
+
+
+class Choice(NamedTuple):
+    """Which dirty rows a backup is to hold."""
+
+    rows: Array
+    """Those that it must hold."""
+    remaining: Array
+    """Those that stay dirty."""
+    amounts: Array
+    """What each of these adds to the divergence."""
 
 
 class DurableCells:
@@ -81,6 +92,8 @@ class DurableCells:
         kept = [("i8", self._width)] * (self._width > 0)
         flags = [("u1", self._flag_width)] * (self._flag_width > 0)
         self._undo = UndoLog(place, "undo", UNDO_COUNT, kept + flags)
+        self._seen: tuple[Array, Array, Array] | None = None
+        """Dirty rows, whether they differ and what they add, until anything changes."""
         if place.track:
             self.dirty = DirtyRows(place, prefix)
             self.pending = PendingRows(place, self._width, self._flag_width)
@@ -148,22 +161,38 @@ class DurableCells:
         if self.distance.norm == "count":
             return float(abs(words[ROWS] - words[BACKED] - words[CLEARED_KEYS]))
         value = self.distance.value()
-        if math.isnan(value) or (exact and not self.distance.exact):
-            bound, afresh = value, self._afresh(self.dirty.rows())
+        if exact and not (self.distance.exact and not math.isnan(value)):
+            bound, now = value, self._closer()
+            value = now.value()
+            if self.place.applying and not math.isnan(bound):
+                # Where the bound was far off it may serve again; else it has told all it can.
+                self.distance.precise = 2 * value > bound
+        elif math.isnan(value):
+            afresh = self._afresh(self.dirty.rows())
             value = afresh.value()
             if self.place.applying:  # else a kill between two words might leave too small a sum
                 self.distance.adopt(afresh)
-                if not math.isnan(bound):
-                    # Where the bound was far off it may serve again; else it has told all it can.
-                    self.distance.precise = 2 * value > bound
         return value + cleared
 
-    def choose(self, target: float) -> tuple[Array, Array]:
-        """Dirty rows that must be backed up to get to ``target``, and those that stay dirty."""
+    def _closer(self) -> Divergence:
+        """The divergence by all dirty rows; what was seen of them serves a backup that follows."""
         rows = self.dirty.rows()
         differs, amounts = self._compare(rows)
+        now = self.distance.of(amounts)
+        if self.place.applying:  # else a kill between two words might leave too small a sum
+            self.distance.adopt(now)
+            self._seen = rows, differs, amounts
+        return now
+
+    def choose(self, target: float) -> Choice:
+        """What must be backed up to get to ``target``, and what stays dirty."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            rows = self.dirty.rows()
+            seen = (rows, *self._compare(rows))
+        rows, differs, amounts = seen
         if target <= 0:
-            return rows[differs], rows[:0]
+            return Choice(rows[differs], rows[:0], amounts[:0])
         if self.distance.norm == "count":
             unknown = np.flatnonzero((self._mark.data.take(rows) & IN_BACKUP) == 0)
             surplus = math.ceil(self.divergence(exact=False) - target)
@@ -173,7 +202,8 @@ class DurableCells:
             limit = self.distance.limits(target, self._page.words[PEAK], len(rows))
             largest = self.distance.norm == "max"
             chosen = amounts > limit if largest else worst_first(amounts, limit)
-        return rows[chosen], rows[~chosen & differs]
+        stay = ~chosen & differs
+        return Choice(rows[chosen], rows[stay], amounts[stay])
 
     def _compare(self, rows: Array) -> tuple[Array, Array]:
         """Which rows a restored state would have otherwise, and what each adds to the divergence."""
@@ -190,11 +220,12 @@ class DurableCells:
                 differs[part] |= (self._mark.data.take(some) & IN_BACKUP) == 0
         return differs, amounts
 
-    def mark_durable(self, rows: Array, remaining: Array) -> None:
-        """Take ``rows`` as written to the backups, and only ``remaining`` as still dirty."""
-        for part in chunks(len(rows)):
-            self._store_durable(rows[part], self.words(rows[part]))
-        self._list_dirty(remaining)
+    def mark_durable(self, choice: Choice) -> None:
+        """Take the chosen rows as written to the backups, and only the others as still dirty."""
+        for part in chunks(len(choice.rows)):
+            some = choice.rows[part]
+            self._store_durable(some, self.words(some))
+        self._list_dirty(choice.remaining, choice.amounts)
 
     def _store_durable(self, rows: Array, values: Array) -> None:
         marks = self._mark.data.take(rows)
@@ -206,15 +237,21 @@ class DurableCells:
         self._page.words[BACKED] += int(np.count_nonzero((marks & IN_BACKUP) == 0))
         self._mark.data[rows] = marks | IN_BACKUP
 
-    def _list_dirty(self, remaining: Array) -> None:
+    def forget_seen(self) -> None:
+        """Something is about to change: what was seen of dirty rows is not so any more."""
+        self._seen, self.distance.tight = None, False
+
+    def _list_dirty(self, remaining: Array, amounts: Array) -> None:
+        self.forget_seen()
         self._mark.data[self.dirty.rows()] &= ~np.uint16(DIRTY)
         self._mark.data[remaining] |= np.uint16(DIRTY)
         self.dirty.replace(remaining)
-        self.distance.adopt(self._afresh(remaining))
+        self.distance.adopt(self.distance.of(amounts))
         self.distance.precise = False
 
-    def hold(self, rows: Array, remaining: Array, *, full: bool) -> float:
-        """Remember ``rows`` as being written; give the divergence if they were durable already."""
+    def hold(self, choice: Choice, *, full: bool) -> float:
+        """Remember rows as being written; give the divergence if they were durable already."""
+        rows = choice.rows
         known = np.count_nonzero(self._mark.data.take(rows) & IN_BACKUP)
         new_keys = len(rows) - int(known)
         held = Held(rows, self.words(rows), self.flag_words(rows))
@@ -223,7 +260,7 @@ class DurableCells:
             return 0.0
         if self.distance.norm == "count":
             return float(abs(self._page.words[ROWS] - self._page.words[BACKED] - new_keys))
-        return self._afresh(remaining).value()
+        return self.distance.of(choice.amounts).value()
 
     def settle(self) -> None:
         """Take what is being written as durable, as it was when it was taken out.
@@ -244,13 +281,13 @@ class DurableCells:
             page.floats[CLEARED] = 0.0
             words[CLEARED_KEYS] = 0
         listed = self.dirty.rows()
-        differs, _ = self._compare(listed)
+        differs, amounts = self._compare(listed)
         if self._flag_width:  # not compared by that: clean only if unchanged since it was taken out
             same = (self.flag_words(held.rows) == held.flags).all(axis=1)
             same &= (self.words(held.rows) == held.words).all(axis=1)
             self._mark.data[held.rows[same]] &= ~np.uint16(DIRTY)
             differs &= (self._mark.data.take(listed) & DIRTY) != 0
-        self._list_dirty(listed[differs])
+        self._list_dirty(listed[differs], amounts[differs])
         self.pending.drop()
 
     def _afresh(self, rows: Array) -> Divergence:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tether.state.header import CLEARED, CLEARED_KEYS, GENERATION, PENDING_PART, Phase
 from tether.state.primitive import FULL, PARTIAL, Export, Primitive, is_full, tagged
 
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tether.state.cells import Cells
+    from tether.state.durable import Choice
     from tether.state.place import Place
     from tether.state.segment import Array
 
@@ -83,20 +82,20 @@ class CellPrimitive(Primitive):
         """
         self._check_target(target)
         before = self.divergence(exact=True)
-        rows, remaining = self._chosen(before, target)
-        if rows is None:
+        choice = self._chosen(before, target)
+        if choice is None:
             return Export([], 0, 0.0, before, full=False)
-        if self._whole_instead(len(rows)):
+        if self._whole_instead(len(choice.rows)):
             return self.export_full()
-        batches = [tagged(batch, PARTIAL) for batch in self._batches(rows)]
-        self._cells.mark_durable(rows, remaining)
+        batches = [tagged(batch, PARTIAL) for batch in self._batches(choice.rows)]
+        self._cells.mark_durable(choice)
         after = self.divergence(exact=True)
-        return Export(batches, len(rows), before - after, after, full=False)
+        return Export(batches, len(choice.rows), before - after, after, full=False)
 
-    def _chosen(self, before: float, target: float) -> tuple[Array | None, Array]:
+    def _chosen(self, before: float, target: float) -> Choice | None:
         """Rows that an export must hold and those that stay dirty; None if it need hold nothing."""
         if before <= target and (target > 0 or not self.dirty_entries()):
-            return None, np.zeros(0, np.intp)
+            return None
         return self._cells.choose(target)
 
     def _whole_instead(self, entries: int) -> bool:
@@ -110,8 +109,7 @@ class CellPrimitive(Primitive):
         batches = [tagged(batch, FULL) for batch in self._all_batches()]
         entries = sum(batch.num_rows for batch in batches)
         if self.place.track:
-            rows, remaining = self._cells.choose(0.0)
-            self._cells.mark_durable(rows, remaining)
+            self._cells.mark_durable(self._cells.choose(0.0))
             self.place.page.floats[CLEARED] = 0.0
             self.place.page.words[CLEARED_KEYS] = 0
         return Export(batches, entries, before, 0.0, full=True)
@@ -123,19 +121,20 @@ class CellPrimitive(Primitive):
         """
         self._check_target(target)
         before = self.divergence(exact=True)
-        rows, remaining = self._chosen(before, target)
-        if rows is None:
+        choice = self._chosen(before, target)
+        if choice is None:
             return Export([], 0, 0.0, before, full=False)
+        rows = choice.rows
         full = self._whole_instead(len(rows))
         if full:
-            rows, remaining = self._cells.choose(0.0)
+            choice = self._cells.choose(0.0)
         elif not len(rows):
             return Export([], 0, 0.0, before, full=False)
         tag = FULL if full else PARTIAL
         batches = [
             tagged(batch, tag) for batch in (self._all_batches() if full else self._batches(rows))
         ]
-        after = self._cells.hold(rows, remaining, full=full)
+        after = self._cells.hold(choice, full=full)
         entries = sum(batch.num_rows for batch in batches)
         return Export(batches, entries, before - after, after, full=full)
 

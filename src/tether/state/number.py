@@ -11,7 +11,7 @@ import pyarrow as pa
 from tether.core.errors import BackupUnreadableError, BadValueError
 from tether.state.arrow import wrapped
 from tether.state.columns import Column, as_values
-from tether.state.divergence import check_weights, rounded_up
+from tether.state.divergence import rounded_up
 from tether.state.header import (
     ALL_ENTRIES,
     DURABLE,
@@ -21,6 +21,7 @@ from tether.state.header import (
     PENDING_PART,
     Phase,
 )
+from tether.state.norms import check_weights
 from tether.state.primitive import FULL, Export, Primitive, tagged
 from tether.state.updates import total
 

@@ -12,9 +12,9 @@ from tether.core.errors import BadValueError
 from tether.state.arrow import wrapped
 from tether.state.cells import Cells
 from tether.state.columns import as_values, parse_columns
-from tether.state.divergence import check_norm, check_weights
 from tether.state.header import ROWS
 from tether.state.keyed import Keyed, plan_keys
+from tether.state.norms import check_norm, check_weights
 from tether.state.updates import Operation, stage
 
 if TYPE_CHECKING:
