@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS = 2
-FILES = SLOTS
-"""Files an epoch, for all contenders: Spark reads a small file in one task, and both cores must read."""
 KEYS = 1_150_000
 ROWS = 1_000_000
 DISTINCT = 130_000
@@ -50,7 +48,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     experiment = Experiment("counts", seed=seed, repeats=1 if quick else 3)
     with scratch() as directory:
         source = directory / "in"
-        write_epochs(source, _epochs(epochs, seed), files=FILES)
+        write_epochs(source, _epochs(epochs, seed))
         truth = _truth(session, source)
         # Drift is one unit of v a row, about half of it in each slot, so this is a backup in ten.
         theta_in_epochs = 10
@@ -61,8 +59,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         # favour; what is compared is the time per row.
         small = directory / "in-pandas"
         share = PANDAS_SHARE
-        some = _epochs(LOADING + PANDAS_EPOCHS, seed, load=False, share=share)
-        write_epochs(small, some, files=FILES)
+        write_epochs(small, _epochs(LOADING + PANDAS_EPOCHS, seed, load=False, share=share))
         small_truth = _truth(session, small)
         experiment.measure(
             {
@@ -136,10 +133,6 @@ def _truth(session: SparkSession, source: Path) -> Digest:
     return _digest(totals, "k", "total")
 
 
-def _read(session: SparkSession, source: Path) -> DataFrame:
-    return read_epochs(session, source, SCHEMA, files=FILES)
-
-
 def _measured(progress: list[dict[str, Any]], skip: int = LOADING + WARM_UP) -> list[float]:
     return epoch_times([p for p in progress if p["numInputRows"]], skip)
 
@@ -154,7 +147,7 @@ def _stateless(session: SparkSession, source: Path, epochs: int) -> Measurement:
         totals.write.format("noop").mode("append").save()
 
     with scratch() as directory:
-        writer = _read(session, source).writeStream.foreachBatch(epoch)
+        writer = read_epochs(session, source, SCHEMA).writeStream.foreachBatch(epoch)
         writer = writer.option("checkpointLocation", str(directory)).trigger(availableNow=True)
         query = writer.start()
         query.awaitTermination()
@@ -165,7 +158,7 @@ def _stateless(session: SparkSession, source: Path, epochs: int) -> Measurement:
 def _tether(session: SparkSession, source: Path, truth: Digest, policy: Any) -> Measurement:
     with scratch() as directory:
         query = (
-            tether.stream(_read(session, source))
+            tether.stream(read_epochs(session, source, SCHEMA))
             .apply(KeyedAggregate(["v"], count=None), key="k", parallelism=SLOTS)
             .start(
                 tolerance=policy,
@@ -188,7 +181,7 @@ def _spark_store(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
         str(changelog).lower(),
     )
-    stream = _read(session, source)
+    stream = read_epochs(session, source, SCHEMA)
     totals = stream.groupBy("k").agg(F.sum("v").alias("total"))
 
     def stored(state: DataFrame) -> DataFrame:
@@ -229,7 +222,7 @@ def _pandas(session: SparkSession, source: Path, truth: Digest) -> Measurement:
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"
     )
     totals = (
-        _read(session, source)
+        read_epochs(session, source, SCHEMA)
         .groupBy("k")
         .applyInPandasWithState(
             _add_up, "k long, total long", "total long", "update", GroupStateTimeout.NoTimeout

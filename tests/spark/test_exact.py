@@ -150,7 +150,7 @@ def test_rows_of_a_source_that_gives_them_once_are_kept(spark, tmp_path):
     with pytest.raises(tether.TetherError, match="on purpose"):
         query.processAllAvailable()
     query.stop()
-    (tmp_path / "in" / "00003-0.parquet").unlink()
+    (tmp_path / "in" / "00003.parquet").unlink()
     query = start(forget(tmp_path, run.kind, 5))
     query.processAllAvailable()
     assert {r["k"]: r["count"] for r in query.table("totals").collect()} == true_counts(run.tables)

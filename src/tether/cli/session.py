@@ -44,6 +44,9 @@ def open_session(
         .config("spark.driver.bindAddress", os.environ["SPARK_LOCAL_IP"])
         .config("spark.driver.memory", memory)
         .config("spark.sql.streaming.checkpointFileManagerClass", FAIR_CHECKPOINTS)
+        # All cores read, also where an epoch is one file of a few megabytes: by default Spark counts
+        # opening a file as four of them, and leaves such an epoch to one task.
+        .config("spark.sql.files.openCostInBytes", "262144")
         # Slots are pinned by locality: Spark must not trade it for a free core elsewhere, ...
         .config("spark.shuffle.reduceLocality.enabled", "false")
         .config("spark.locality.wait", "60s")

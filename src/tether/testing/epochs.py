@@ -1,4 +1,4 @@
-"""A replayable stream of known epochs: Parquet files, as many for each, read in order."""
+"""A replayable stream of known epochs: one Parquet file each, read in order."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 EARLIEST = 1_000_000_000
 """Modification time of the first file, Unix seconds: Spark reads the oldest file first."""
 
+ROW_GROUPS = 8
+"""Parts of a file that Spark's tasks can read side by side: with one alone, one core would read all."""
 
-def write_epochs(
-    directory: Path, tables: Iterable[pa.Table], *, first: int = 0, files: int = 1
-) -> int:
-    """Write the files of each epoch; give the number of epochs.
+
+def write_epochs(directory: Path, tables: Iterable[pa.Table], *, first: int = 0) -> int:
+    """Write one file an epoch; give the number of files.
 
     Args:
         directory: Where to write; made if it is not there.
         tables: Rows of each epoch.
-        first: Number of the first epoch, to append to an earlier call's.
-        files: Files an epoch. Spark reads a small file in one task, so for all cores to read there
-            must be one for each.
+        first: Number of the first file, to append to an earlier call's.
 
     Example:
         >>> import pathlib, tempfile, pyarrow as pa
@@ -39,19 +38,15 @@ def write_epochs(
     directory.mkdir(parents=True, exist_ok=True)
     number = first
     for number, table in enumerate(tables, start=first + 1):
-        rows = -(-table.num_rows // files)
-        for part in range(files):
-            path = directory / f"{number - 1:05}-{part}.parquet"
-            partial = path.with_suffix(".writing")
-            pq.write_table(table.slice(part * rows, rows), partial)
-            os.utime(partial, (EARLIEST + number,) * 2)
-            partial.rename(path)  # a stream that is already running must not see half a file
+        path = directory / f"{number - 1:05}.parquet"
+        partial = path.with_suffix(".writing")
+        pq.write_table(table, partial, row_group_size=-(-table.num_rows // ROW_GROUPS) or None)
+        os.utime(partial, (EARLIEST + number,) * 2)
+        partial.rename(path)  # a stream that is already running must not see half a file
     return number - first
 
 
-def read_epochs(
-    session: SparkSession, directory: Path, schema: str, *, files: int = 1
-) -> DataFrame:
-    """The files as a stream, ``files`` an epoch; start it with ``availableNow`` for a bounded run."""
-    reader = session.readStream.schema(schema).option("maxFilesPerTrigger", files)
+def read_epochs(session: SparkSession, directory: Path, schema: str) -> DataFrame:
+    """The files as a stream, one an epoch; start it with ``availableNow`` for a bounded run."""
+    reader = session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     return reader.option("pathGlobFilter", "*.parquet").parquet(str(directory))
