@@ -7,6 +7,7 @@ and every committed state is compared with the truth and with the bound.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import tempfile
@@ -96,8 +97,9 @@ def _median(found: list[Outage]) -> float:
 def _result(name: str, keys: int, found: list[Outage]) -> dict[str, Any]:
     times = [1000 * outage.committed for outage in found]
 
-    def median(values: list[float]) -> float:
-        return round(statistics.median(values), 4)
+    def median(values: list[float]) -> float | None:
+        seen = [value for value in values if not math.isnan(value)]  # not seen: not waited for
+        return round(statistics.median(seen), 4) if seen else None
 
     phases = {phase for outage in found for phase in outage.restore}
     return {
