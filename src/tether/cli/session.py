@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING
 from tether.spark.session import FAIR_CHECKPOINTS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 
-def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> SparkSession:
+def open_session(
+    master: str,
+    *,
+    app: str = "tether",
+    memory: str = "2g",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
     """A session on loopback, with the settings that every command and benchmark shares.
 
     Args:
@@ -20,6 +28,7 @@ def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> Spa
             no task.
         app: Name of the application.
         memory: Heap of the driver, which in local mode is also the executor.
+        settings: More settings of Spark; they go before ours.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever python3 is on the path
@@ -43,4 +52,6 @@ def open_session(master: str, *, app: str = "tether", memory: str = "2g") -> Spa
     )
     if master.startswith("local-cluster"):
         builder = builder.config("spark.executor.memory", "512m")
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()
