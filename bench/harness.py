@@ -64,16 +64,19 @@ class Experiment:
         self.runs: dict[str, list[Measurement]] = {}
         self._load_at_start = os.getloadavg()[0]
 
-    def measure(self, contenders: dict[str, Callable[[], Measurement]]) -> None:
+    def measure(
+        self, contenders: dict[str, Callable[[], Measurement]], *, warm_up: bool = True
+    ) -> None:
         """Run every contender once per round; each round begins with another one.
 
         Before the first round its first contender runs once without being counted: whoever comes
-        first would else pay for Spark's own warming up.
+        first would else pay for Spark's own warming up. May be called again, for other contenders.
         """
         names = list(contenders)
-        say(f"{self.name}: warming up with {names[0]}")
-        contenders[names[0]]()
-        self.runs = {name: [] for name in names}
+        if warm_up:
+            say(f"{self.name}: warming up with {names[0]}")
+            contenders[names[0]]()
+        self.runs |= {name: [] for name in names}
         for round_ in range(self.repeats):
             first = round_ % len(names)
             for name in names[first:] + names[:first]:

@@ -55,6 +55,7 @@ class SlowFileSystem extends RawLocalFileSystem {
   override def delete(path: Path, recursive: Boolean): Boolean = far(super.delete(path, recursive))
   override def listStatus(path: Path): Array[FileStatus] = far(super.listStatus(path))
   override def mkdirs(path: Path, permission: FsPermission): Boolean = far(super.mkdirs(path))
+  override def exists(path: Path): Boolean = far(super.exists(path))
   override def getFileStatus(path: Path): FileStatus = far(super.getFileStatus(path))
   override def setPermission(path: Path, permission: FsPermission): Unit = ()
 }
