@@ -41,8 +41,8 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     measured = 5 if quick else 10
     experiment = Experiment("sql", seed=seed, repeats=1 if quick else 3)
     with scratch() as directory:
-        work = _workload(session, directory / "in", LOADING + WARM_UP + measured, seed)
-        short = _workload(session, directory / "short", LOADING + WARM_UP + 2, seed)
+        work = _workload(session, directory / "in", WARM_UP, measured, seed)
+        short = _workload(session, directory / "short", 1, 2, seed)
         say("sql: warming up, every contender once")
         for name in (STATELESS, *STORES):
             _measurement(session, short, 2, name, "")
@@ -83,10 +83,13 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     )
 
 
-def _workload(session: SparkSession, source: Path, epochs: int, seed: int) -> Workload:
+def _workload(
+    session: SparkSession, source: Path, warm_up: int, measured: int, seed: int
+) -> Workload:
     # Two files an epoch: one for each core, or half of the machine would wait for the other half.
+    epochs = LOADING + warm_up + measured
     write_epochs(source, _halves(_epochs(epochs, seed)))
-    return Workload(source, _truth(session, source), epochs, LOADING + WARM_UP)
+    return Workload(source, _truth(session, source), epochs, LOADING + warm_up)
 
 
 def _halves(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

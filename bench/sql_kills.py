@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from tether.testing.cluster import Cluster
 
-KEYS = 300_000
+KEYS = 200_000
 ROWS = 100_000
-EPOCHS = 9
-KILL_AFTER = 4
+EPOCHS = 7
+KILL_AFTER = 3
 """Epochs before the kill; those after it show that the query goes on."""
 SHARE = 0.4
 """Θ, as a share of the keys: a backup every few epochs."""

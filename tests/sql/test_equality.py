@@ -29,7 +29,7 @@ def some_batches(seed: int, *, batches: int = 3, rows: int = 25) -> Batches:
     ]
 
 
-SHORT = ("sums", "windows", "outer join", "row processor")
+SHORT = ("sums", "windows", "outer join")
 """Kinds of queries in the short form of these tests; make chaos compares all of them."""
 EXAMPLES = int(os.environ.get("TETHER_SQL_EXAMPLES", "1"))
 """Random queries to compare; each takes seconds. More in long runs: TETHER_SQL_EXAMPLES=100."""
