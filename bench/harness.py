@@ -88,16 +88,21 @@ class Experiment:
         self._log = log
         self._load_at_start = os.getloadavg()[0]
 
-    def measure(self, contenders: dict[str, Callable[[], Measurement]]) -> None:
+    def measure(
+        self, contenders: dict[str, Callable[[], Measurement]], *, warm_up: bool = True
+    ) -> None:
         """Run every contender once per round; each round begins with another one.
 
         Before the first round its first contender runs once without being counted: whoever comes
         first would else pay for Spark's own warming up. A contender that is not here is left out
-        with a line that says why. Repeats that the log holds are not run again.
+        with a line that says why. Repeats that the log holds are not run again. May be called
+        again, for other contenders.
         """
         names = list(contenders)
         left = TimeLeft(dict.fromkeys(names, self.repeats))
-        if not all(self._logged(name, round_) for name in names for round_ in range(self.repeats)):
+        if warm_up and not all(
+            self._logged(name, round_) for name in names for round_ in range(self.repeats)
+        ):
             self._warm_up(contenders)
         for name in self.skipped:
             left.gone(name)

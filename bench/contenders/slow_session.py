@@ -27,13 +27,15 @@ def slow_jar() -> Path:
     return JAR
 
 
-def slow_settings(latency: float, counter: Path) -> dict[str, str]:
+def slow_settings(latency: float, counter: Path | None = None) -> dict[str, str]:
     """What a session needs for its ``slow://`` paths to take ``latency`` seconds a request.
 
     The JVM and the Python workers take the latency and the counter from the environment, so this is
-    called before either starts.
+    called before either starts. Each request leaves a byte in ``counter``, if one is given.
     """
-    os.environ[LATENCY], os.environ[COUNT] = str(latency), str(counter)
+    os.environ[LATENCY] = str(latency)
+    if counter is not None:
+        os.environ[COUNT] = str(counter)
     return {
         "spark.driver.extraClassPath": str(slow_jar()),
         "spark.hadoop.fs.slow.impl": "tether.bench.SlowFileSystem",

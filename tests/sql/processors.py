@@ -64,6 +64,32 @@ class Remembering(StatefulProcessor):
         pass
 
 
+class Forgetting(StatefulProcessor):
+    """A sum that is kept for an hour; a list and a map that the next batch finds empty."""
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "total long", ttlDurationMs=3_600_000)
+        self.recent = handle.getListState("recent", "v long", ttlDurationMs=1)
+        self.digits = handle.getMapState("digits", "digit long", "n long", ttlDurationMs=1)
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[Any]:
+        (total,) = self.total.get() if self.total.exists() else (0,)
+        for frame in rows:
+            for v in frame.v:
+                total += int(v)
+                self.recent.appendValue((int(v),))
+                self.digits.updateValue((int(v) % 3,), (total,))
+        self.total.update((total,))
+        kept = sum(row[0] for row in self.recent.get())
+        known = sum(v[0] for _, v in self.digits.iterator())
+        yield pd.DataFrame({"k": [key[0]], "total": [total], "kept": [kept], "known": [known]})
+
+    def close(self) -> None:
+        pass
+
+
 class Counting(StatefulProcessor):
     """The same sum in the row form, forgotten when it is a multiple of 5."""
 

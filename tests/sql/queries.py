@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
-from tests.sql.processors import Counting, Remembering
+from tests.sql.processors import Counting, Forgetting, Remembering
 
 from tether.sql import bounded
 
@@ -103,6 +103,12 @@ def processor(events: DataFrame, _: DataFrame) -> DataFrame:
     )
 
 
+def expiring(events: DataFrame, _: DataFrame) -> DataFrame:
+    return events.groupBy("k").transformWithStateInPandas(
+        Forgetting(), "k long, total long, kept long, known long", "update", "ProcessingTime"
+    )
+
+
 def row_processor(events: DataFrame, _: DataFrame) -> DataFrame:
     return events.groupBy("k").transformWithState(
         Counting(), "k long, total long", "update", "None"
@@ -119,6 +125,7 @@ KINDS: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], str]] = {
     "grouped map": (grouped_map, "update"),
     "processor": (processor, "update"),
     "row processor": (row_processor, "update"),
+    "expiring": (expiring, "update"),
 }
 
 

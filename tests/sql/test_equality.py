@@ -29,7 +29,7 @@ def some_batches(seed: int, *, batches: int = 3, rows: int = 25) -> Batches:
     ]
 
 
-SHORT = ("sums", "windows", "outer join", "row processor")
+SHORT = ("sums", "windows", "outer join")
 """Kinds of queries in the short form of these tests; make chaos compares all of them."""
 EXAMPLES = int(os.environ.get("TETHER_SQL_EXAMPLES", "1"))
 """Random queries to compare; each takes seconds. More in long runs: TETHER_SQL_EXAMPLES=100."""
@@ -77,7 +77,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 90), st.integers(-3, 3), st.integers(-5
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    kind=st.sampled_from([kind for kind in KINDS if kind not in ("processor", "row processor")]),
+    kind=st.sampled_from([kind for kind in KINDS if "process" not in kind and kind != "expiring"]),
     batches=st.lists(ROWS, min_size=1, max_size=3),
     theta=st.sampled_from([0.0, 8.0, 1000.0]),
 )

@@ -11,12 +11,16 @@ import org.apache.spark.sql.execution.streaming.state.TetherAccess
 
 /** Says of a backup what must be known before its rows are read. */
 final case class Header(
-    store: String, version: Long, tag: String, parent: String, codec: String, families: Seq[String])
+    store: String, version: Long, tag: String, parent: String, codec: String)
 
 /**
- * A backup file: a plain header, compressed rows, a checksum over everything.
+ * A backup file: a plain header, compressed blocks of rows, a checksum over everything.
  *
- * {{{ magic | header | compressed: (family, key, values)* end | CRC-32 | magic }}}
+ * {{{ magic | header | compressed: (kind, family, rows, lengths, bytes)* end | CRC-32 | magic }}}
+ *
+ * Where all rows of a block are of the same lengths, as fixed-width columns make them, the first bytes of all
+ * rows are written first, then the second bytes, and so on: rows are mostly made of zeros in the same places,
+ * so the compressor finds long runs of them.
  *
  * A file without its last 12 bytes was never finished; one whose checksum differs has rotted. Neither
  * is ever taken for good.
@@ -25,12 +29,11 @@ object BackupCodec {
   private final val Magic = 0x74455468 // a format that readers of today can read
   private final val TailBytes = 12L
   private final val End: Byte = 0
-  private final val Removed: Byte = 1
-  private final val One: Byte = 2
-  private final val Several: Byte = 3
+  private final val MostRows = 1 << 20 // blocks are cut long before
+  private final val Uniform: Byte = 16 // added to the kind of a block
 
-  /** Writes the rows of `entries`; gives the number of bytes written. */
-  def write(out: OutputStream, header: Header, entries: Iterator[(Family, AnyRef, Boolean)]): Long = {
+  /** Writes all blocks that `rows` gives; gives the number of bytes written. */
+  def write(out: OutputStream, header: Header, rows: (RowBlock => Unit) => Unit): Long = {
     val counted = new CountingStream(new BufferedOutputStream(out, 1 << 16))
     val checksum = new CRC32
     val checked = new CheckedOutputStream(counted, checksum)
@@ -39,25 +42,13 @@ object BackupCodec {
     writeText(plain, header.store)
     plain.writeLong(header.version)
     Seq(header.tag, header.parent, header.codec).foreach(writeText(plain, _))
-    plain.writeInt(header.families.size)
-    header.families.foreach(writeText(plain, _))
     plain.flush()
 
-    val numbers = header.families.zipWithIndex.toMap
-    val rows = new DataOutputStream(
+    val body = new DataOutputStream(
       new BufferedOutputStream(TetherAccess.compressed(header.codec, new Unclosed(checked)), 1 << 16))
-    var last: Family = null
-    var number = 0
-    while (entries.hasNext) {
-      val (family, entry, gone) = entries.next()
-      if (family ne last) {
-        last = family
-        number = numbers(family.name)
-      }
-      writeRow(rows, number, family, entry, gone)
-    }
-    rows.writeByte(End)
-    rows.close()
+    rows(writeBlock(body, _))
+    body.writeByte(End)
+    body.close()
 
     val sum = checksum.getValue
     val tail = new DataOutputStream(counted)
@@ -67,34 +58,47 @@ object BackupCodec {
     counted.bytes
   }
 
-  private def writeRow(out: DataOutputStream, number: Int, family: Family, entry: AnyRef, gone: Boolean): Unit = {
-    val head = Entry.head(entry)
-    val start = Entry.keyStart(family.measure.columns)
-    val keyBytes = Entry.keyLength(head)
-    def prefix(kind: Byte): Unit = {
-      out.writeByte(kind)
-      out.writeShort(number)
-      out.writeInt(keyBytes)
-      out.write(head, start, keyBytes)
-    }
-    entry match {
-      case _ if gone || Entry.isDead(head) => prefix(Removed)
-      case bytes: Array[Byte] =>
-        prefix(One)
-        out.writeInt(bytes.length - start - keyBytes)
-        out.write(bytes, start + keyBytes, bytes.length - start - keyBytes)
-      case several: Many =>
-        prefix(Several)
-        out.writeInt(several.values.size)
-        several.values.foreach { value =>
-          out.writeInt(value.length)
-          out.write(value)
-        }
+  private def writeBlock(out: DataOutputStream, block: RowBlock): Unit = if (block.count > 0) {
+    val uniform = block.isUniform
+    val bytes = block.ends(block.count - 1)
+    out.writeByte(if (uniform) block.kind + Uniform else block.kind)
+    writeText(out, block.family)
+    out.writeInt(block.count)
+    if (uniform) {
+      out.writeInt(block.keys(0))
+      out.writeInt(block.ends(0))
+      out.write(turned(block.data, block.count, block.ends(0)))
+    } else {
+      var row = 0
+      while (row < block.count) {
+        out.writeInt(block.keys(row))
+        out.writeInt(block.ends(row))
+        row += 1
+      }
+      out.write(block.data, 0, bytes)
     }
   }
 
+  /** From `rows` times `width` bytes to `width` times `rows`; back again with the arguments swapped. */
+  private def turned(data: Array[Byte], rows: Int, width: Int): Array[Byte] = {
+    val made = new Array[Byte](rows * width)
+    var column = 0
+    var to = 0
+    while (column < width) {
+      var from = column
+      val until = to + rows
+      while (to < until) {
+        made(to) = data(from)
+        from += width
+        to += 1
+      }
+      column += 1
+    }
+    made
+  }
+
   /** Reads a whole file of `length` bytes; gives nothing of it unless all of it is good. */
-  def read(in: InputStream, length: Long): (Header, mutable.ArrayBuffer[Record]) = {
+  def read(in: InputStream, length: Long): (Header, Seq[RowBlock]) = {
     if (length <= TailBytes) throw new IOException(s"the file has $length bytes: it was never finished")
     val checksum = new CRC32
     val whole = new BufferedInputStream(in, 1 << 16)
@@ -105,39 +109,60 @@ object BackupCodec {
     val store = readText(plain)
     val version = plain.readLong()
     val texts = Seq.fill(3)(readText(plain))
-    val families = Vector.fill(sized(plain.readInt(), length))(readText(plain))
-    val header = Header(store, version, texts(0), texts(1), texts(2), families)
+    val header = Header(store, version, texts(0), texts(1), texts(2))
 
     val rows = new DataInputStream(new BufferedInputStream(TetherAccess.decompressed(header.codec, checked), 1 << 16))
-    val records = mutable.ArrayBuffer.empty[Record]
+    val blocks = mutable.ArrayBuffer.empty[RowBlock]
     var kind = rows.readByte()
     while (kind != End) {
-      val family = families(rows.readUnsignedShort())
-      val key = readBytes(rows)
-      val values = kind match {
-        case Removed => null
-        case One => Vector(readBytes(rows))
-        case Several => Vector.fill(rows.readInt())(readBytes(rows))
-        case other => throw new IOException(s"a row of unknown kind $other")
-      }
-      records += new Record(family, key, values, kind == Several)
+      blocks += readBlock(rows, kind)
       kind = rows.readByte()
     }
-    while (checked.read(new Array[Byte](1 << 12)) > 0) {} // what the decompressor did not need
+    val rest = new Array[Byte](1 << 12)
+    while (checked.read(rest) > 0) {} // what the decompressor did not need
     val tail = new DataInputStream(whole)
     if (tail.readLong() != checksum.getValue) throw new IOException("its checksum does not match")
     if (tail.readInt() != Magic) throw new IOException("it does not end like a backup")
-    (header, records)
+    (header, blocks.toSeq)
   }
 
-  private def sized(count: Int, limit: Long): Int =
-    if (count < 0 || count > limit) throw new IOException(s"a length of $count makes no sense") else count
-
-  private def readBytes(in: DataInputStream): Array[Byte] = {
-    val bytes = new Array[Byte](sized(in.readInt(), Int.MaxValue))
-    in.readFully(bytes)
-    bytes
+  private def readBlock(in: DataInputStream, written: Byte): RowBlock = {
+    val uniform = written >= Uniform
+    val kind = (if (uniform) written - Uniform else written).toByte
+    if (kind < RowBlock.Removed || kind > RowBlock.Several) throw new IOException(s"rows of unknown kind $kind")
+    val family = readText(in)
+    val count = sized(in.readInt())
+    if (count > MostRows) throw new IOException(s"a block of $count rows makes no sense")
+    val keys = new Array[Int](count)
+    val ends = new Array[Int](count)
+    if (uniform) {
+      java.util.Arrays.fill(keys, sized(in.readInt()))
+      val width = sized(in.readInt())
+      (0 until count).foreach(row => ends(row) = sized((row + 1L) * width))
+    } else {
+      (0 until count).foreach { row =>
+        keys(row) = sized(in.readInt())
+        ends(row) = sized(in.readInt())
+      }
+    }
+    val data = readBytes(in, if (count == 0) 0 else ends(count - 1))
+    new RowBlock(family, kind, count, keys, ends, if (uniform) turned(data, ends(0), count) else data)
   }
+
+  /** In steps: a length that has rotted must meet the end of the file, not the end of the memory. */
+  private def readBytes(in: DataInputStream, length: Int): Array[Byte] = {
+    var data = new Array[Byte](math.min(length, 1 << 20))
+    var got = 0
+    while (got < length) {
+      if (got == data.length) data = java.util.Arrays.copyOf(data, math.min(length.toLong, 2L * got).toInt)
+      in.readFully(data, got, data.length - got)
+      got = data.length
+    }
+    data
+  }
+
+  private def sized(count: Long): Int =
+    if (count < 0 || count > Int.MaxValue - 16) throw new IOException(s"a length of $count makes no sense") else count.toInt
 
   private def writeText(out: DataOutputStream, text: String): Unit = {
     val bytes = text.getBytes(UTF_8)

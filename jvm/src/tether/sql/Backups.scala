@@ -1,33 +1,31 @@
 package tether.sql
 
-import java.util.ArrayList
 import java.util.concurrent.{Callable, ExecutionException, Executors, Future, ThreadFactory}
-
-import scala.jdk.CollectionConverters._
 
 import org.apache.spark.internal.Logging
 
-/** A backup that is being written. */
-final class Pending(val tag: String, val books: Seq[Books], val divergence: Double, val job: Future[java.lang.Long])
+/** A backup that is being written: its rows are copies, so it can be written again where that failed. */
+final class Pending(
+    val tag: String, val version: Long, val rows: Seq[RowBlock], val divergence: Double, val job: Future[java.lang.Long])
 
 /**
  * What is durable, and what is on its way.
  *
  * @param durable tag of the newest backup that can be relied on; empty: none
- * @param carried books of backups that failed: their rows go into the next one
  * @param chainBytes written in deltas since the last snapshot
+ * @param chainFiles number of these deltas
  */
-final case class Ledger(
-    durable: String, pending: Option[Pending], carried: Vector[Books], chainBytes: Long) {
+final case class Ledger(durable: String, pending: Option[Pending], chainBytes: Long = 0L, chainFiles: Int = 0) {
   /** Divergence between the last backup that was started and what is durable. */
-  def behind: Double = pending.map(_.divergence).getOrElse(0.0) + carried.map(_.value).sum
+  def behind: Double = pending.fold(0.0)(_.divergence)
 }
 
 /** Writes the backups of one store. */
 final class Backups(directory: BackupDirectory, store: String, codec: String) extends Logging {
-  /** Bytes and files written and failures met since last asked; for the metrics of a batch. */
-  @volatile private var written = 0L
-  @volatile private var finished = 0L
+  /** Bytes and files written since last asked; for the metrics of a batch. */
+  private var written = 0L
+  private var finished = 0L
+  private var bytesOfRow = 0.0
   /** Of the last snapshot: what the deltas since then are weighed against. */
   @volatile var snapshotBytes = 0L
 
@@ -38,54 +36,68 @@ final class Backups(directory: BackupDirectory, store: String, codec: String) ex
     counts
   }
 
-  private def count(bytes: Long, backups: Int): Unit = synchronized {
+  private def count(bytes: Long, backups: Int, rows: Long): Unit = synchronized {
     written += bytes
     finished += backups
+    // A file of few rows is mostly its header.
+    if (rows >= 1000) bytesOfRow = bytes.toDouble / rows
   }
 
+  /** What a snapshot of so many rows would weigh: more than the last one, where the state has grown since. */
+  def expectedSnapshotBytes(rows: Long): Double = synchronized(math.max(snapshotBytes.toDouble, bytesOfRow * rows))
+
   /** Starts to write the rows that differ from `ledger.durable`. */
-  def startDelta(
-      ledger: Ledger, version: Long, attempt: Long, books: Seq[Books], divergence: Double, names: Seq[String]): Ledger = {
-    val rows: ArrayList[(Family, AnyRef, Boolean)] = Capture(books)
+  def startDelta(ledger: Ledger, version: Long, attempt: Long, rows: Seq[RowBlock], divergence: Double): Ledger = {
     val tag = BackupFile.tag(version, attempt, BackupFile.newId())
     val parent = ledger.durable
     val job = Backups.pool.submit(new Callable[java.lang.Long] {
       override def call(): java.lang.Long = {
         val bytes = directory.make(BackupFile.deltaName(tag, divergence)) { out =>
-          BackupCodec.write(out, Header(store, version, tag, parent, codec, names), rows.iterator().asScala)
+          BackupCodec.write(out, Header(store, version, tag, parent, codec), rows.foreach(_))
         }
-        count(bytes, 1)
+        count(bytes, 1, rows.iterator.map(_.count.toLong).sum)
         bytes
       }
     })
-    ledger.copy(pending = Some(new Pending(tag, books, divergence, job)), carried = Vector.empty)
+    ledger.copy(pending = Some(new Pending(tag, version, rows, divergence, job)))
   }
 
-  /** Looks whether a started backup is done; `wait` for it where it is not. */
-  def settle(ledger: Ledger, wait: Boolean): Ledger = ledger.pending match {
+  /** Looks whether a started backup is done; `wait` for it where it is not. One that failed is started again. */
+  def settle(ledger: Ledger, attempt: Long, wait: Boolean): Ledger = ledger.pending match {
     case Some(pending) if wait || pending.job.isDone =>
-      try {
-        val bytes = pending.job.get().longValue
-        val first = ledger.durable.isEmpty // it began from nothing, so it is as good as a snapshot
-        if (first) snapshotBytes = bytes
-        ledger.copy(durable = pending.tag, pending = None, chainBytes = if (first) 0L else ledger.chainBytes + bytes)
-      } catch {
+      try finish(ledger, pending) catch {
         case failed: ExecutionException =>
-          logWarning(s"Tether: backup ${pending.tag} of $store failed and is tried again with the next one", failed.getCause)
-          ledger.copy(pending = None, carried = pending.books.toVector)
+          logWarning(s"Tether: backup ${pending.tag} of $store failed and is tried again", failed.getCause)
+          val again = startDelta(ledger, pending.version, attempt, pending.rows, pending.divergence)
+          if (wait) {
+            try finish(again, again.pending.get) catch {
+              case failed: ExecutionException => throw new IllegalStateException(
+                s"$store could not be made durable at version ${pending.version}. Why: its backup could not be " +
+                  s"written to ${directory.path}: ${failed.getCause.getMessage}. What to do: see to it that the " +
+                  "checkpoint can be written; the batch is run again.", failed.getCause)
+            }
+          } else again
       }
     case _ => ledger
   }
 
+  private def finish(ledger: Ledger, pending: Pending): Ledger = {
+    val bytes = pending.job.get().longValue
+    val first = ledger.durable.isEmpty // it began from nothing, so it is as good as a snapshot
+    if (first) snapshotBytes = bytes
+    if (first) Ledger(pending.tag, None)
+    else Ledger(pending.tag, None, ledger.chainBytes + bytes, ledger.chainFiles + 1)
+  }
+
   /** Writes all rows beside the delta of the same tag, in the background; a failure costs only time later. */
-  def startSnapshot(version: Long, tag: String, names: Seq[String], rows: Iterator[(Family, AnyRef, Boolean)]): Unit =
+  def startSnapshot(version: Long, tag: String, rows: (RowBlock => Unit) => Unit): Unit =
     Backups.pool.submit(new Runnable {
       override def run(): Unit = try {
         val bytes = directory.make(BackupFile.snapshotName(tag)) { out =>
-          BackupCodec.write(out, Header(store, version, tag, "", codec, names), rows)
+          BackupCodec.write(out, Header(store, version, tag, "", codec), rows)
         }
         snapshotBytes = bytes
-        count(bytes, 0)
+        count(bytes, 0, 0L)
       } catch {
         case error: Exception => logWarning(s"Tether: snapshot $tag of $store failed; its deltas still serve", error)
       }

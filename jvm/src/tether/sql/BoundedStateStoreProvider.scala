@@ -1,6 +1,5 @@
 package tether.sql
 
-import java.util.ArrayList
 import java.util.UUID
 
 import scala.util.control.NonFatal
@@ -37,10 +36,9 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   private var version = -1L
   private var checkpointId = ""
   private[sql] var books: Books = _
-  private var ledger = Ledger("", None, Vector.empty, 0L)
+  private var ledger = Ledger("", None)
   private var attempt = 0L
   private var undo: Undo = _
-  private var purge = new ArrayList[(Family, AnyRef)]()
 
   private var terms: Option[Terms] = None
   private var newLoss: Option[Loss] = None
@@ -125,13 +123,13 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     def fits(inMemory: String): Boolean = id.isEmpty || inMemory.isEmpty || id == inMemory
     if (wanted == version && fits(checkpointId)) return
     if (undo != null && wanted == undo.version && fits(undo.checkpointId)) {
-      undo.journal.undo()
+      undo.journal.undo(undo.mark.books)
       books = undo.mark.restore()
       ledger = undo.ledger
       version = undo.version
       checkpointId = undo.checkpointId
       undo = null
-      purge.clear()
+      resident.all.foreach(_.keepDying())
       attempt += 1
       logInfo(s"Tether: $storeId took version ${version + 1} back to run its batch again")
     } else {
@@ -147,16 +145,17 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   private def reset(at: Long, id: String, durable: String): Unit = {
     version = at
     checkpointId = id
-    books = new Books(settings.divergence, 1, durable)
-    ledger = Ledger(durable, None, Vector.empty, 0L)
+    books = new Books(settings.divergence, 1)
+    ledger = Ledger(durable, None)
     undo = null
-    purge.clear()
     newLoss = None
   }
 
   private def restore(wanted: Long, id: String): Unit = {
     // What this store itself still writes may be what it is about to look for.
-    ledger = backups.settle(ledger, wait = true)
+    try ledger = backups.settle(ledger, attempt, wait = true) catch {
+      case NonFatal(error) => logWarning(s"Tether: $storeId: its last backup failed", error)
+    }
     resident.clear()
     terms = Terms.newest(directory, text => logWarning(s"Tether: $storeId: $text"))
     attempt = math.max(attempt, directory.lastAttempt()) + 1
@@ -172,7 +171,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     found.steps.foreach(_.foreach(resident.load))
     if (found.version < wanted) dropClosed(wanted - 1)
     reset(wanted, id, found.tag)
-    ledger = ledger.copy(chainBytes = found.deltaBytes)
+    ledger = ledger.copy(chainBytes = found.deltaBytes, chainFiles = found.steps.size)
     backups.snapshotBytes = found.snapshotBytes
     restores += 1
     versionsLost += wanted - found.version
@@ -196,8 +195,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   /** Takes out what was closed, and given out, in batches that the backup does not know of. */
   private def dropClosed(batch: Long): Unit = eventTime.foreach { time =>
     val watermark = EventTime.watermark(storeId, batch, hadoop)
-    val family = resident.get(defaultSpec.name)
-    family.live.filter(entry => time.of(family.keyOf(entry)) <= watermark).foreach(family.swap(_, null))
+    resident.get(defaultSpec.name).discard(key => time.of(key) <= watermark)
   }
 
   // ---- committing -------------------------------------------------------------------------------
@@ -219,15 +217,21 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     val next = version + 1
     val began = System.nanoTime()
     try {
-      purgeDead()
+      // What the batch before has replaced is not asked for any more.
+      undo = null
+      resident.all.foreach { family =>
+        family.purge()
+        family.tidy(books)
+      }
       agreeOnTerms()
-      ledger = backups.settle(ledger, wait = false)
+      ledger = backups.settle(ledger, attempt, wait = false)
       backUpIfDue(next, books.value - mark.value, store.forceSnapshot)
       snapshotIfDue(next, store.forceSnapshot)
     } catch {
       case error: Throwable =>
         ledger = before.ledger
         books = mark.books
+        resident.all.foreach(_.keepDying()) // what was captured is not on its way after all
         throw error
     }
     waitedMs = (System.nanoTime() - began) / 1000000
@@ -252,58 +256,43 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     val aligned = settings.alignedEvery > 0 && next % settings.alignedEvery == 0
     if (force || aligned || group.fold(isDue(limit))(_.isDue(next))) {
       backUp(next, evenIfEmpty = aligned || group.isDefined)
-      ledger = backups.settle(ledger, wait = true)
-      if (ledger.carried.nonEmpty) {
-        throw new IllegalStateException(
-          s"$storeId could not be made durable at version $next. Why: its backup could not be written to " +
-            s"${directory.path} (see the log). What to do: see to it that the checkpoint can be written; " +
-            "the batch is run again.")
-      }
-    } else if (group.isEmpty && ledger.pending.isEmpty && divergence > 0 && divergence + step > limit) {
+      ledger = backups.settle(ledger, attempt, wait = true)
+    } else if (group.isEmpty && ledger.pending.isEmpty && divergence > 0 && divergence + growth(step) > limit) {
       backUp(next, evenIfEmpty = false)
     }
   }
 
+  /**
+   * How much the next batch is expected to add. Rows that differ already count once: where rows are counted,
+   * a batch like this one meets the more of them the more there are.
+   */
+  private def growth(step: Double): Double =
+    if (settings.divergence != Divergence.Count) step
+    else step * math.max(0.0, 1.0 - books.value / math.max(1L, resident.liveKeys))
+
   /** Whether θ would be passed: first by waiting for what is being written, then by counting exactly. */
   private[sql] def isDue(limit: Double): Boolean = {
-    if (ledger.pending.nonEmpty && divergence > limit) ledger = backups.settle(ledger, wait = true)
+    if (ledger.pending.nonEmpty && divergence > limit) ledger = backups.settle(ledger, attempt, wait = true)
     checkedDivergence(limit) > limit
   }
 
   /** @param evenIfEmpty where several stores must have their backups at the same versions */
   private def backUp(next: Long, evenIfEmpty: Boolean): Unit = {
-    ledger = backups.settle(ledger, wait = true)
-    val changed = ledger.carried :+ books
-    if (evenIfEmpty || changed.exists(!_.touched.isEmpty)) {
-      ledger = backups.startDelta(ledger, next, attempt, changed, changed.map(_.value).sum, resident.familyNames)
-      rememberDead(changed)
-      books = new Books(settings.divergence, books.generation + 1, ledger.pending.get.tag)
+    ledger = backups.settle(ledger, attempt, wait = true)
+    if (evenIfEmpty || !books.isEmpty) {
+      ledger = backups.startDelta(ledger, next, attempt, resident.changed(books), books.value)
+      books = new Books(settings.divergence, books.generation + 1)
     }
-  }
-
-  private def rememberDead(captured: Seq[Books]): Unit = captured.foreach { book =>
-    var at = 0
-    while (at < book.touched.size) {
-      val family = book.families.get(at)
-      val now = family.current(book.touched.get(at))
-      if (now != null && Entry.isDead(Entry.head(now))) purge.add((family, now))
-      at += 1
-    }
-  }
-
-  /** Removed rows stay as marks until their removal is in a backup and can no longer be undone. */
-  private def purgeDead(): Unit = {
-    purge.forEach { case (family, dead) => if (family.current(dead) eq dead) family.swap(dead, null) }
-    purge.clear()
   }
 
   /** A snapshot stands beside a delta of the same version: made where the chain of deltas has grown heavy. */
   private def snapshotIfDue(next: Long, force: Boolean): Unit = {
     val tag = ledger.pending.fold(ledger.durable)(_.tag)
-    val heavy = ledger.chainBytes > settings.snapshotRatio * backups.snapshotBytes
-    if (BackupFile.versionOf(tag) == next && (force || heavy)) {
-      backups.startSnapshot(next, tag, resident.familyNames, resident.everything())
-      ledger = ledger.copy(chainBytes = 0L)
+    val heavy = ledger.chainBytes > settings.snapshotRatio * backups.expectedSnapshotBytes(resident.liveKeys)
+    val long = ledger.chainFiles >= BoundedStateStoreProvider.LongestChain
+    if (BackupFile.versionOf(tag) == next && (force || heavy || long)) {
+      backups.startSnapshot(next, tag, resident.everything())
+      ledger = ledger.copy(chainBytes = 0L, chainFiles = 0)
     }
   }
 
@@ -320,7 +309,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   }
 
   private[sql] def aborted(journal: Journal, mark: Books.Mark): Unit = synchronized {
-    journal.undo()
+    journal.undo(mark.books)
     books = mark.restore()
   }
 
@@ -365,7 +354,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     if (version > 0 && (divergence > 0 || group.isDefined) && terms.exists(known => directory.has(known.file))
         && directory.lastAttempt() <= attempt) {
       backUp(version, evenIfEmpty = group.isDefined)
-      ledger = backups.settle(ledger, wait = true)
+      ledger = backups.settle(ledger, attempt, wait = true)
     }
 
   override def close(): Unit = {
@@ -381,6 +370,8 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
 }
 
 object BoundedStateStoreProvider {
+  /** Deltas that a restore may have to open: each costs a round trip to the file system. */
+  private final val LongestChain = 100
   private final val TurnNanos = 60L * 1000 * 1000 * 1000
 
   private def foreignState(id: StateStoreId, wanted: Long): String =

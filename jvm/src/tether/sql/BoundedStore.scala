@@ -64,7 +64,7 @@ final class BoundedStore(
     val there = resident.isRegistered(name)
     if (there) {
       val family = resident.get(name)
-      family.live.foreach(entry => family.remove(family.keyOf(entry), journal, books))
+      family.pairs(every = false).foreach(pair => family.remove(pair.key, journal, books))
     }
     there
   }
@@ -88,70 +88,40 @@ final class BoundedStore(
   // ---- reading ----------------------------------------------------------------------------------
 
   override def get(key: UnsafeRow, name: String): UnsafeRow = {
-    val rows = family("get", name)
-    val entry = rows.find(key)
-    if (entry == null) null else {
-      val value = rows.valueOf(entry)
-      if (!validated && !provider.usesFamilies) validate(key, value)
-      value
-    }
+    val value = family("get", name).get(key)
+    if (!validated && value != null && !provider.usesFamilies) validate(key, value)
+    value
   }
 
-  override def keyExists(key: UnsafeRow, name: String): Boolean = family("keyExists", name).find(key) != null
+  override def keyExists(key: UnsafeRow, name: String): Boolean = family("keyExists", name).contains(key)
 
   override def multiGet(keys: Array[UnsafeRow], name: String): Iterator[UnsafeRow] = keys.iterator.map(get(_, name))
 
-  override def valuesIterator(key: UnsafeRow, name: String): Iterator[UnsafeRow] = {
-    val rows = several("valuesIterator", name)
-    val entry = rows.find(key)
-    if (entry == null) Iterator.empty else rows.valuesOf(entry)
-  }
+  override def valuesIterator(key: UnsafeRow, name: String): Iterator[UnsafeRow] =
+    several("valuesIterator", name).values(key)
 
-  override def iterator(name: String): StateStoreIterator[UnsafeRowPair] = {
-    val rows = family("iterator", name)
-    pairs(rows, rows.table.entries)
-  }
+  override def iterator(name: String): StateStoreIterator[UnsafeRowPair] =
+    reading(family("iterator", name).pairs(every = false))
 
-  override def iteratorWithMultiValues(name: String): StateStoreIterator[UnsafeRowPair] = {
-    val rows = several("iteratorWithMultiValues", name)
-    manyPairs(rows, rows.table.entries)
-  }
+  override def iteratorWithMultiValues(name: String): StateStoreIterator[UnsafeRowPair] =
+    reading(several("iteratorWithMultiValues", name).pairs(every = true))
 
-  override def prefixScan(prefix: UnsafeRow, name: String): StateStoreIterator[UnsafeRowPair] = {
-    val rows = family("prefixScan", name)
-    pairs(rows, rows.sorted.prefix(prefix))
-  }
+  override def prefixScan(prefix: UnsafeRow, name: String): StateStoreIterator[UnsafeRowPair] =
+    reading(family("prefixScan", name).prefix(prefix, every = false))
 
-  override def prefixScanWithMultiValues(prefix: UnsafeRow, name: String): StateStoreIterator[UnsafeRowPair] = {
-    val rows = several("prefixScanWithMultiValues", name)
-    manyPairs(rows, rows.sorted.prefix(prefix))
-  }
+  override def prefixScanWithMultiValues(prefix: UnsafeRow, name: String): StateStoreIterator[UnsafeRowPair] =
+    reading(several("prefixScanWithMultiValues", name).prefix(prefix, every = true))
 
   override def rangeScan(
-      start: Option[UnsafeRow], end: Option[UnsafeRow], name: String): StateStoreIterator[UnsafeRowPair] = {
-    val rows = family("rangeScan", name)
-    pairs(rows, rows.sorted.range(start, end))
-  }
+      start: Option[UnsafeRow], end: Option[UnsafeRow], name: String): StateStoreIterator[UnsafeRowPair] =
+    reading(family("rangeScan", name).range(start, end, every = false))
 
   override def rangeScanWithMultiValues(
-      start: Option[UnsafeRow], end: Option[UnsafeRow], name: String): StateStoreIterator[UnsafeRowPair] = {
-    val rows = several("rangeScanWithMultiValues", name)
-    manyPairs(rows, rows.sorted.range(start, end))
-  }
+      start: Option[UnsafeRow], end: Option[UnsafeRow], name: String): StateStoreIterator[UnsafeRowPair] =
+    reading(several("rangeScanWithMultiValues", name).range(start, end, every = true))
 
-  private def pairs(rows: Family, entries: Iterator[AnyRef]): StateStoreIterator[UnsafeRowPair] = {
-    val pair = new UnsafeRowPair()
-    new StateStoreIterator(
-      Family.alive(entries).map(entry => pair.withRows(rows.keyOf(entry), rows.valueOf(entry))), () => ())
-  }
-
-  private def manyPairs(rows: Family, entries: Iterator[AnyRef]): StateStoreIterator[UnsafeRowPair] = {
-    val pair = new UnsafeRowPair()
-    new StateStoreIterator(Family.alive(entries).flatMap { entry =>
-      val key = rows.keyOf(entry)
-      rows.valuesOf(entry).map(value => pair.withRows(key, value))
-    }, () => ())
-  }
+  private def reading(rows: Iterator[UnsafeRowPair]): StateStoreIterator[UnsafeRowPair] =
+    new StateStoreIterator(rows, () => ())
 
   private def several(operation: String, name: String): Family = {
     val rows = family(operation, name)
@@ -198,8 +168,7 @@ final class BoundedStore(
   override def deleteRange(begin: UnsafeRow, end: UnsafeRow, name: String): Unit = {
     verifyUpdating("delete a range")
     val rows = family("deleteRange", name)
-    Family.alive(rows.sorted.range(Some(begin), Some(end)))
-      .foreach(entry => rows.remove(rows.keyOf(entry), journal, books))
+    rows.range(Some(begin), Some(end), every = false).foreach(pair => rows.remove(pair.key, journal, books))
   }
 
   private def verifyUpdating(operation: String): Unit =

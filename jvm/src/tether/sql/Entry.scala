@@ -27,6 +27,7 @@ object Entry {
   final val Closed = 4
 
   final val HeaderBytes = 16
+  final val ColumnsOffset: Long = Platform.BYTE_ARRAY_OFFSET + HeaderBytes
   private final val Base = Platform.BYTE_ARRAY_OFFSET.toLong
 
   def head(entry: AnyRef): Array[Byte] = entry match {

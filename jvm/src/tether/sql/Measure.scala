@@ -1,7 +1,10 @@
 package tether.sql
 
+import java.util.function.DoubleBinaryOperator
+
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.Platform
 
 /** How far rows are from their last backup: what one changed row adds, and what the sum means. */
 sealed abstract class Divergence(val name: String) {
@@ -18,17 +21,25 @@ object Divergence {
     override def of(differences: Array[Double]): Double = 1.0
   }
   case object L1 extends Divergence("l1") {
-    override def of(differences: Array[Double]): Double = differences.foldLeft(0.0)(_ + math.abs(_))
+    override def of(differences: Array[Double]): Double = fold(differences)((sum, d) => sum + math.abs(d))
   }
   case object L2 extends Divergence("l2") {
-    override def of(differences: Array[Double]): Double =
-      differences.foldLeft(0.0)((sum, d) => sum + d * d)
+    override def of(differences: Array[Double]): Double = fold(differences)((sum, d) => sum + d * d)
     override def value(total: Double): Double = math.sqrt(math.max(total, 0.0))
   }
   case object Max extends Divergence("max") {
-    override def of(differences: Array[Double]): Double =
-      differences.foldLeft(0.0)((most, d) => math.max(most, math.abs(d)))
+    override def of(differences: Array[Double]): Double = fold(differences)((most, d) => math.max(most, math.abs(d)))
     override def combine(total: Double, part: Double): Double = math.max(total, part)
+  }
+
+  private def fold(differences: Array[Double])(step: DoubleBinaryOperator): Double = {
+    var sum = 0.0
+    var index = 0
+    while (index < differences.length) {
+      sum = step.applyAsDouble(sum, differences(index))
+      index += 1
+    }
+    sum
   }
 
   val all: Seq[Divergence] = Seq(Count, L1, L2, Max)
@@ -63,26 +74,25 @@ final class Measure(val divergence: Divergence, ordinals: Array[Int], types: Arr
     }
   }
 
-  /** What a dirty row adds to the running total; `row` null: it was removed. */
-  def contribution(head: Array[Byte], row: UnsafeRow): Double = {
-    if (row == null && !Entry.inBase(head)) {
-      0.0
-    } else if (columns == 0) {
-      1.0
-    } else {
+  /**
+   * What a dirty row adds to the running total; `row` null: it was removed.
+   *
+   * @param base, offset where the columns are as they were in the last backup
+   */
+  def contribution(base: AnyRef, offset: Long, inBase: Boolean, row: UnsafeRow): Double =
+    if (row == null && !inBase) 0.0 else {
       var index = 0
       while (index < columns) {
         val now = if (row == null) 0.0 else read(row, index)
-        val difference = now - Entry.baseColumn(head, index)
+        val before = Platform.getDouble(base, offset + 8L * index)
+        val difference = now - before
         // NaN is comparable with nothing: take it as far away, so that it is backed up at once.
         differences(index) =
-          if (now == Entry.baseColumn(head, index)) 0.0
-          else if (difference.isNaN) Double.PositiveInfinity else difference
+          if (now == before) 0.0 else if (difference.isNaN) Double.PositiveInfinity else difference
         index += 1
       }
       divergence.of(differences)
     }
-  }
 }
 
 object Measure {

@@ -1,20 +1,16 @@
 package tether.sql
 
-import java.util.ArrayList
-
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.{KeyStateEncoderSpec, NoPrefixKeyStateEncoderSpec, StateStoreId, UnsafeRowDataEncoder}
+import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStoreId, UnsafeRowDataEncoder}
 import org.apache.spark.sql.types.StructType
-
-/** What Spark said of a column family when it created it. */
-final case class FamilySpec(
-    name: String, keySchema: StructType, valueSchema: StructType, encoder: KeyStateEncoderSpec, many: Boolean)
 
 /** The rows of one store, by column family. */
 final class Resident(settings: Settings) {
   private val specs = mutable.LinkedHashMap.empty[String, FamilySpec]
   private val families = mutable.LinkedHashMap.empty[String, Family]
+  /** Rows of families that this run of the query has not (yet) asked for. */
+  private val waiting = mutable.LinkedHashMap.empty[String, mutable.ArrayBuffer[RowBlock]]
 
   def names: Set[String] = specs.keySet.toSet
   def isRegistered(name: String): Boolean = specs.contains(name)
@@ -24,44 +20,64 @@ final class Resident(settings: Settings) {
   def register(spec: FamilySpec): Unit = if (!specs.contains(spec.name)) {
     specs(spec.name) = spec
     val made = build(spec)
-    families.get(spec.name).foreach(_.records.foreach(made.load))
+    waiting.remove(spec.name).foreach(_.foreach(made.load))
     families(spec.name) = made
   }
 
   def clear(): Unit = {
     families.clear()
+    waiting.clear()
     specs.values.foreach(spec => families(spec.name) = build(spec))
   }
 
-  def load(record: Record): Unit =
-    families.getOrElseUpdate(record.family, unregistered(record.family)).load(record)
+  def load(block: RowBlock): Unit = families.get(block.family) match {
+    case Some(family) => family.load(block)
+    case None => waiting.getOrElseUpdate(block.family, mutable.ArrayBuffer.empty) += block
+  }
 
-  def liveKeys: Long = families.valuesIterator.map(_.liveKeys).sum
-  def bytes: Long = families.valuesIterator.map(family => family.entryBytes + family.table.bytes).sum
+  def liveKeys: Long = all.map(_.liveKeys).sum
+  def bytes: Long = all.map(_.bytes).sum
+  def all: Iterator[Family] = families.valuesIterator
+
+  /** The rows that differ from the last backup. */
+  def changed(books: Books): Seq[RowBlock] = {
+    val blocks = Seq.newBuilder[RowBlock]
+    all.foreach { family =>
+      val sink = new BlockSink(family.name, block => blocks += block)
+      family.capture(books, sink)
+      sink.finish()
+    }
+    blocks.result()
+  }
 
   /** Every row, as of now, for a backup that is written while the rows go on changing. */
-  def everything(): Iterator[(Family, AnyRef, Boolean)] =
-    families.values.toVector.map(family => (family, family.live)).iterator.flatMap { case (family, rows) =>
-      rows.map((family, _, false))
+  def everything(): (RowBlock => Unit) => Unit = {
+    val unclaimed = waiting.values.flatten.toVector
+    val readers = all.map(family => (family.name, family.everything())).toVector
+    out => {
+      readers.foreach { case (name, giveTo) =>
+        val sink = new BlockSink(name, out)
+        giveTo(sink)
+        sink.finish()
+      }
+      unclaimed.foreach(out)
     }
-
-  def familyNames: Seq[String] = families.keys.toVector
+  }
 
   private def build(spec: FamilySpec): Family = {
     // A list has no columns to compare: it counts as one changed row.
     val measure =
       if (spec.many) new Measure(settings.divergence, Array.empty, Array.empty)
       else Measure.of(settings.divergence, settings.columns, spec.valueSchema)
-    val table = spec.encoder match {
-      case _: NoPrefixKeyStateEncoderSpec => new HashTable(Entry.keyStart(measure.columns))
-      case ordered => new SortedTable(
-        ordered.toEncoder(new UnsafeRowDataEncoder(ordered, spec.valueSchema), false))
+    spec.encoder match {
+      case _: NoPrefixKeyStateEncoderSpec if !spec.many => new PackedFamily(spec, measure)
+      case _: NoPrefixKeyStateEncoderSpec =>
+        new EntryFamily(spec, new HashTable(Entry.keyStart(measure.columns)), measure)
+      case ordered =>
+        val encoder = ordered.toEncoder(new UnsafeRowDataEncoder(ordered, spec.valueSchema), false)
+        new EntryFamily(spec, new SortedTable(encoder), measure)
     }
-    new Family(spec.name, spec.keySchema, spec.valueSchema, table, measure, spec.many)
   }
-
-  private def unregistered(name: String): Family = new Family(name, new StructType(), new StructType(),
-    new HashTable(Entry.keyStart(0)), new Measure(settings.divergence, Array.empty, Array.empty), false)
 }
 
 object Resident {
@@ -75,22 +91,4 @@ object Resident {
           s"Why: its rows have ${values.map(field => s"${field.name} ${field.dataType.sql}").mkString(", ")}. " +
           s"What to do: choose columns among these, or leave ${Settings.Columns} out.")
     }
-}
-
-/** The rows that a backup must hold: each touched row as it is now. */
-object Capture {
-  def apply(books: Seq[Books]): ArrayList[(Family, AnyRef, Boolean)] = {
-    val rows = new ArrayList[(Family, AnyRef, Boolean)](books.map(_.touched.size).sum)
-    books.foreach { book =>
-      var at = 0
-      while (at < book.touched.size) {
-        val family = book.families.get(at)
-        val entry = book.touched.get(at)
-        val now = family.current(entry)
-        rows.add(if (now == null) (family, entry, true) else (family, now, false))
-        at += 1
-      }
-    }
-    rows
-  }
 }

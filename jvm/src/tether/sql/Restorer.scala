@@ -7,7 +7,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.conf.Configuration
 
 /** What a restore found. `steps` in the order in which they must be applied; `tag` empty: nothing. */
-final case class Found(tag: String, version: Long, steps: Seq[Seq[Record]], extra: Double, snapshotBytes: Long, deltaBytes: Long)
+final case class Found(tag: String, version: Long, steps: Seq[Seq[RowBlock]], extra: Double, snapshotBytes: Long, deltaBytes: Long)
 
 /** Finds the newest readable backup at or below a version. */
 final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: Boolean, report: String => Unit) {
@@ -48,9 +48,9 @@ final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: B
     }
 
   /** The rows of a backup and of all that it builds on, eldest first; None where one is unreadable. */
-  private def chain(from: BackupDirectory, tag: String, files: Seq[BackupFile]): Option[(Seq[Seq[Record]], Long, Long)] = {
+  private def chain(from: BackupDirectory, tag: String, files: Seq[BackupFile]): Option[(Seq[Seq[RowBlock]], Long, Long)] = {
     val byTag = files.groupBy(_.tag)
-    var steps = List.empty[Seq[Record]]
+    var steps = List.empty[Seq[RowBlock]]
     var (wholeBytes, partBytes) = (0L, 0L)
     var next = tag
     while (next.nonEmpty) {
@@ -74,12 +74,12 @@ final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: B
     Some((steps, wholeBytes, partBytes))
   }
 
-  private def read(from: BackupDirectory, file: BackupFile): Option[(Header, Seq[Record])] =
+  private def read(from: BackupDirectory, file: BackupFile): Option[(Header, Seq[RowBlock])] =
     try {
       val in = from.open(file.name)
       val (header, records) = try BackupCodec.read(in, file.bytes) finally in.close()
       if (header.tag != file.tag) throw new IOException(s"it says that it is ${header.tag}")
-      Some((header, records.toSeq))
+      Some((header, records))
     } catch {
       case NonFatal(error) =>
         report(s"${from.path}/${file.name} cannot be read: ${error.getMessage}")

@@ -51,6 +51,6 @@ object Settings {
       setting(Columns).toSeq.flatMap(_.split(",")).map(_.trim).filter(_.nonEmpty),
       if (divergence == tether.sql.Divergence.Max) 1L else partitions * perPartition,
       number(AlignedEvery, 0.0).toLong,
-      number(SnapshotRatio, 2.0))
+      number(SnapshotRatio, 3.0))
   }
 }
