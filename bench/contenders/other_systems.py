@@ -105,7 +105,10 @@ def _run(python: Path, script: Path, job: dict[str, Any]) -> dict[str, Any]:
     Raises:
         NotHere: It failed; the end of what it said is given as the reason.
     """
-    variables = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME"}}
+    variables = {k: v for k, v in os.environ.items() if k != "PYTHONHOME"}
+    # Python inside Flink's JVM knows nothing of the environment that it belongs to.
+    packages = (python.parents[1] / "lib").glob("python*/site-packages")
+    variables["PYTHONPATH"] = os.pathsep.join(map(str, packages))
     command = [str(python), str(script), json.dumps(job)]
     try:
         done = subprocess.run(

@@ -67,12 +67,16 @@ def no_state(course: Course) -> Measurement:
         totals(scenario, rows).observe(seen, whole).write.format("noop").mode("append").save()
         sums.append(int(seen.get["whole"] or 0))
 
+    before = request_count(course)
     with course.durable() as directory:
         writer = course.stream().writeStream.foreachBatch(epoch)
         query = finish(writer, directory)
+    requests = (request_count(course) - before) / scenario.total_epochs
     right = (sum(sums), len(sums)) == (course.truth.total, scenario.total_epochs)
     answer = course.truth if right else Digest(0, sum(sums), 0)
-    return course.measurement(_times(course, query), answer)
+    return course.measurement(
+        _times(course, query), answer, {"requests_per_epoch": round(requests, 1)}
+    )
 
 
 def store(course: Course, settings: dict[str, str]) -> Measurement:

@@ -28,6 +28,7 @@ def environment(job: dict[str, Any]) -> tuple[StreamExecutionEnvironment, Stream
         "python.state.cache-size": "100000",
         "state.backend.type": job["state"],
         "execution.checkpointing.incremental": "true",
+        "restart-strategy.type": "none",  # a job that fails is to say so
         "taskmanager.memory.managed.size": "1g",
         "taskmanager.numberOfTaskSlots": str(job["slots"]),
         "table.exec.mini-batch.enabled": "true",

@@ -105,8 +105,9 @@ final class Backups(directory: BackupDirectory, store: String, codec: String) ex
 }
 
 object Backups {
+  // More than there are cores: with a checkpoint far away they mostly wait for it.
   private val pool = Executors.newFixedThreadPool(
-    math.max(2, Runtime.getRuntime.availableProcessors()),
+    math.max(8, 4 * Runtime.getRuntime.availableProcessors()),
     new ThreadFactory {
       override def newThread(work: Runnable): Thread = {
         val thread = new Thread(work, "tether-state-backup")
