@@ -38,7 +38,6 @@ _UNIT = 2.0**-53
 _SUM_ERROR = 128 * _UNIT
 _TERM_ERROR = 1 + 8 * _UNIT
 _TINY = 2.0**-1073  # what a product too small for a float may lose
-_SMALL = 2.0**-960  # below it such a loss may be more than rounding
 _EXACT_FLOATS = 1 << 53
 _HALF = 0xFFFF_FFFF
 _FITS = 1 << 63
@@ -82,8 +81,8 @@ class Divergence:
             weight = float(weights.get(c.name, 1.0))
             rules.append(_Rule(c.at, c.floating, weight, not c.floating and weight == 1.0))
         self._rules = [rule for rule in rules if rule.weight > 0 and norm != "count"]
-        self._all_whole = all(rule.whole for rule in self._rules)
-        self._weighted = any(rule.weight != 1.0 for rule in self._rules)
+        self.all_whole = all(rule.whole for rule in self._rules)
+        """Whether all differences are integers."""
         self.columns = {rule.at for rule in self._rules}
         """The columns that count."""
         self.tight = False
@@ -151,7 +150,7 @@ class Divergence:
             change = self._blank()
             change.update(moved, narrow=narrow)
             total = floats[SUM_FLOAT] + change.value()
-            if not self._all_whole or total >= _EXACT_FLOATS:
+            if not self.all_whole or total >= _EXACT_FLOATS:
                 total *= _TERM_ERROR
             floats[SUM_FLOAT] = total
             return
@@ -201,23 +200,19 @@ class Divergence:
             self._set_whole(self._get_whole() + gained)
 
     def of(self, amounts: Array) -> Divergence:
-        """The same distance with sums of its own, made of what each row adds (see ``per_row``)."""
+        """The same distance with sums of its own, made of what each row adds (see ``per_row``).
+
+        Only where all differences are integers: else more would be lost by rounding than need be.
+        """
         other = self._blank()
         floats = other._page.floats
-        if not len(amounts):
-            return other
+        total = float(amounts.max(initial=0.0) if self.norm == "max" else amounts.sum())
         if self.norm == "max":
-            most = float(amounts.max())
-            exact = self._all_whole and most < _EXACT_FLOATS
-            floats[SUM_FLOAT] = most if exact else most * _TERM_ERROR
-            return other
-        total = float(amounts.sum())
-        if self._all_whole and total < _EXACT_FLOATS:
+            floats[SUM_FLOAT] = total if total < _EXACT_FLOATS else total * _TERM_ERROR
+        elif total < _EXACT_FLOATS:
             other._set_whole(int(total))  # then no amount, and no part of the sum, was rounded
-            return other
-        floats[SUM_FLOAT] = total
-        if math.isfinite(total):
-            floats[SLACK] = 2 * _SUM_ERROR * total
+        else:
+            floats[SUM_FLOAT], floats[SLACK] = total, 2 * _SUM_ERROR * total
         return other
 
     def per_row(self, live: Array, durable: Array, *, narrow: bool) -> Array:
@@ -229,13 +224,6 @@ class Divergence:
                 np.maximum(total, terms, out=total)
             else:
                 total += terms
-        if not self._all_whole and (self.norm == "l2" or self._weighted):
-            # What was too small for a float must not vanish where there is a difference.
-            small = np.flatnonzero(total < _SMALL)
-            apart = np.zeros(len(small), bool)
-            for rule in self._rules:
-                apart |= rule.view(live)[small] != rule.view(durable)[small]
-            total[small[apart]] += _TINY * len(self._rules)
         return total
 
     def value(self) -> float:
@@ -256,7 +244,7 @@ class Divergence:
         if self.norm == "l2":
             target = target * target
         largest = 2 * peak * max(rows, 1) * max(len(self._rules), 1)
-        if self._all_whole and self.norm != "l2" and largest < _EXACT_FLOATS:
+        if self.all_whole and self.norm != "l2" and largest < _EXACT_FLOATS:
             return target
         return target * (1 - (4 * rows + 1024) * _UNIT)
 
@@ -345,7 +333,9 @@ def _sum_of_squares(rule: _Rule, live: Array, durable: Array, narrow: bool) -> f
         if rule.weight != 1.0:
             terms *= rule.weight
         count = len(terms)
-        return float(np.dot(terms, terms)) * (1 + (count + 64) * _UNIT) + count * _TINY
+        # Not np.dot, which would start threads for it.
+        total = float(np.einsum("i,i->", terms, terms))
+        return total * (1 + (count + 64) * _UNIT) + count * _TINY
 
 
 def _difference(rule: _Rule, live: Array, durable: Array, narrow: bool) -> Array:

@@ -177,12 +177,16 @@ class DurableCells:
     def _closer(self) -> Divergence:
         """The divergence by all dirty rows; what was seen of them serves a backup that follows."""
         rows = self.dirty.rows()
-        differs, amounts = self._compare(rows)
-        now = self.distance.of(amounts)
+        seen = (rows, *self._compare(rows)) if self.distance.all_whole else None
+        now = self.distance.of(seen[2]) if seen else self._afresh(rows)
         if self.place.applying:  # else a kill between two words might leave too small a sum
             self.distance.adopt(now)
-            self._seen = rows, differs, amounts
+            self._seen = seen
         return now
+
+    def _distance_of(self, rows: Array, amounts: Array) -> Divergence:
+        """The divergence if only these rows differ, given what each of them adds."""
+        return self.distance.of(amounts) if self.distance.all_whole else self._afresh(rows)
 
     def choose(self, target: float) -> Choice:
         """What must be backed up to get to ``target``, and what stays dirty."""
@@ -246,7 +250,7 @@ class DurableCells:
         self._mark.data[self.dirty.rows()] &= ~np.uint16(DIRTY)
         self._mark.data[remaining] |= np.uint16(DIRTY)
         self.dirty.replace(remaining)
-        self.distance.adopt(self.distance.of(amounts))
+        self.distance.adopt(self._distance_of(remaining, amounts))
         self.distance.precise = False
 
     def hold(self, choice: Choice, *, full: bool) -> float:
@@ -260,7 +264,7 @@ class DurableCells:
             return 0.0
         if self.distance.norm == "count":
             return float(abs(self._page.words[ROWS] - self._page.words[BACKED] - new_keys))
-        return self.distance.of(choice.amounts).value()
+        return self._distance_of(choice.remaining, choice.amounts).value()
 
     def settle(self) -> None:
         """Take what is being written as durable, as it was when it was taken out.
