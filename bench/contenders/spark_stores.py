@@ -116,14 +116,16 @@ def stateful(
     with course.durable() as directory:
         before = request_count(course)
         running = finish(query.writeStream.outputMode("update").format("noop"), directory)
-        requests = request_count(course) - before
+        # Before the stores are closed, for ours makes everything durable then.
+        detail = {
+            "durable_bytes": durable_bytes(directory, "state"),
+            "requests_per_epoch": round(
+                (request_count(course) - before) / course.scenario.total_epochs, 1
+            ),
+        }
         close_stores(session)
         reader = session.read.format("statestore").options(**(options or {}))
         answer = spark_digest(course.scenario, stored(reader.load(directory)))
-        detail = {
-            "durable_bytes": durable_bytes(directory, "state"),
-            "requests_per_epoch": round(requests / course.scenario.total_epochs, 1),
-        }
     return course.measurement(_times(course, running), answer, detail)
 
 

@@ -49,12 +49,12 @@ def operators(course: Course, policy: Any) -> Measurement:
             )
         )
         query.processAllAvailable()
-        requests = request_count(course) - before
+        # Before the end, which makes everything durable once more.
+        requests, counted = request_count(course) - before, query.totals()
         names = zip(outputs(scenario), query.table("totals").columns[1:], strict=False)
         shown = [f"`{found}` AS {name}" for name, found in names]
         answer = spark_digest(scenario, query.table("totals").selectExpr(f"{key} AS k", *shown))
         query.stop()
-        counted = query.totals()
         detail = {
             "backups": counted["backups"],
             "durable_bytes": counted["backup_bytes"],
