@@ -294,7 +294,9 @@ class Divergence:
             else:
                 term = float(self._terms(rule, new, durable, narrow).max())
             if not rule.whole or term >= _EXACT_FLOATS:
-                term = term * _TERM_ERROR + (0.0 if rule.weight == 1.0 else _TINY)
+                # A product may vanish, but not where nothing differs.
+                vanishes = rule.weight != 1.0 and (term > 0 or not np.array_equal(new, durable))
+                term = term * _TERM_ERROR + (_TINY if vanishes else 0.0)
             largest = max(largest, term)
         self._page.floats[SUM_FLOAT] = largest
 
