@@ -75,7 +75,6 @@ def _accuracy(make: Any, quick: bool, seed: int) -> list[dict[str, Any]]:
     rows = []
     for number, setting in enumerate(SETTINGS):
         for failures in (0, FAILURES):
-            say(f"accuracy: {cases[0].name}, {setting} setting, {failures} failures")
             runs = [
                 case.after(failures, tether.Approximate(case.budgets[number])) for case in cases
             ]
@@ -94,6 +93,11 @@ def _accuracy(make: Any, quick: bool, seed: int) -> list[dict[str, Any]]:
                     "values": [round(run["value"], 4) for run in runs],
                     "paper": paper[setting] if failures else paper["none"],
                 }
+            )
+            last = rows[-1]
+            say(
+                f"accuracy: {last['contender']}, {failures} failures: {last['value']} "
+                f"(paper: {last['paper']})"
             )
     return rows
 

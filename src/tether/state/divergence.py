@@ -199,20 +199,19 @@ class Divergence:
         if gained:
             self._set_whole(self._get_whole() + gained)
 
-    def of(self, amounts: Array) -> Divergence:
+    def of(self, amounts: Array) -> Divergence | None:
         """The same distance with sums of its own, made of what each row adds (see ``per_row``).
 
-        Only where all differences are integers: else more would be lost by rounding than need be.
+        None where these may have been rounded: then the rows must be looked at again.
         """
-        other = self._blank()
-        floats = other._page.floats
         total = float(amounts.max(initial=0.0) if self.norm == "max" else amounts.sum())
+        if not self.all_whole or not total < _EXACT_FLOATS:
+            return None
+        other = self._blank()
         if self.norm == "max":
-            floats[SUM_FLOAT] = total if total < _EXACT_FLOATS else total * _TERM_ERROR
-        elif total < _EXACT_FLOATS:
-            other._set_whole(int(total))  # then no amount, and no part of the sum, was rounded
+            other._page.floats[SUM_FLOAT] = total
         else:
-            floats[SUM_FLOAT], floats[SLACK] = total, 2 * _SUM_ERROR * total
+            other._set_whole(int(total))
         return other
 
     def per_row(self, live: Array, durable: Array, *, narrow: bool) -> Array:
@@ -295,7 +294,9 @@ class Divergence:
             else:
                 term = float(self._terms(rule, new, durable, narrow).max())
             if not rule.whole or term >= _EXACT_FLOATS:
-                term = term * _TERM_ERROR + (0.0 if rule.weight == 1.0 else _TINY)
+                # A product may vanish, but not where nothing differs.
+                vanishes = rule.weight != 1.0 and (term > 0 or not np.array_equal(new, durable))
+                term = term * _TERM_ERROR + (_TINY if vanishes else 0.0)
             largest = max(largest, term)
         self._page.floats[SUM_FLOAT] = largest
 

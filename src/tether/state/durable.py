@@ -176,9 +176,13 @@ class DurableCells:
 
     def _closer(self) -> Divergence:
         """The divergence by all dirty rows; what was seen of them serves a backup that follows."""
-        rows = self.dirty.rows()
-        seen = (rows, *self._compare(rows)) if self.distance.all_whole else None
-        now = self.distance.of(seen[2]) if seen else self._afresh(rows)
+        rows, seen = self.dirty.rows(), None
+        if self.distance.all_whole:
+            differs, amounts = self._compare(rows)
+            seen = rows, differs, amounts
+            now = self._distance_of(rows, amounts)
+        else:
+            now = self._afresh(rows)
         if self.place.applying:  # else a kill between two words might leave too small a sum
             self.distance.adopt(now)
             self._seen = seen
@@ -186,7 +190,7 @@ class DurableCells:
 
     def _distance_of(self, rows: Array, amounts: Array) -> Divergence:
         """The divergence if only these rows differ, given what each of them adds."""
-        return self.distance.of(amounts) if self.distance.all_whole else self._afresh(rows)
+        return self.distance.of(amounts) or self._afresh(rows)
 
     def choose(self, target: float) -> Choice:
         """What must be backed up to get to ``target``, and what stays dirty."""
