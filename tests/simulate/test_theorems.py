@@ -183,3 +183,12 @@ def test_what_is_under_way_at_a_loss_never_overtakes_what_is_sent_again() -> Non
     times = [0.248 + 0.0001 * n for n in range(12)]
     for time in times:
         check(scenario, [Fault(time=time, kind="slot")])
+
+
+def test_a_window_whose_end_is_recorded_has_its_answer_given() -> None:
+    # A slot that has failed before records the window's end, and dies over that record, which is whole.
+    policy = Approximate(60, 7, 1, window=Hopping(0.05))
+    scenario = Scenario(copies=2, policy=policy, rounds=12, batch=6, worst_items=True)
+    for n in range(60):
+        write = Fault(time=0.01 * n, kind="during-backup", outcome="whole")
+        check(scenario, [Fault(time=0.0, kind="slot"), write])

@@ -1,4 +1,4 @@
-"""Cutting Spark's logs back, on directories like those that Spark 4.3 leaves; no Spark is started."""
+"""Cutting Spark's logs back, on directories like those that Spark 4.3 leaves, and beginning anew."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from tether.core.errors import TetherError
 from tether.spark.checkpoint import SparkCheckpoint
 from tether.spark.epoch_sink import to_epochs
 from tether.spark.supervision import Supervisor
+
+# The supervisor's thread is one of Spark's own kind, which asks for a context.
+pytestmark = pytest.mark.usefixtures("spark")
 
 
 def entry(folder, name, text="v1\n"):

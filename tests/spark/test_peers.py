@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def slow_spark(spark: SparkSession) -> Iterator[SparkSession]:
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     spark.sql(f"ADD JAR '{slow_jar()}'")
-    spark.sparkContext._jsc.hadoopConfiguration().set("fs.slow.impl", "tether.bench.SlowFileSystem")
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.slow.impl", "tether.bench.SlowFileSystem")
+    hadoop.setClassLoader(spark._jsparkSession.sharedState().jarClassLoader())
     yield spark
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
 

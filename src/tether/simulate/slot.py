@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tether.simulate.faults import Outcome
     from tether.simulate.items import Message
     from tether.simulate.world import World
+    from tether.state.segment import Array
 
 COMPACT_RATIO = 2.0
 """A full frame is written when those since the last full one hold so many times its bytes."""
@@ -53,13 +54,11 @@ class Step(NamedTuple):
     """A chunk that was applied, and what its commit will make true."""
 
     epoch: int
-    runs: list[Run]
     receiver: ReceiverState
     policy_state: SlotPolicyState
     backup: BackUpState | None
     control: bool
     """Whether something besides state must be durable first: drops, or the number of failures."""
-    answer: object
 
 
 class Slot:
@@ -235,10 +234,13 @@ class Slot:
         self.seconds["work"] += work
         epoch, self.epoch = self.epoch, self.epoch + 1
         self.sums.state.begin(epoch)
-        answer = self._apply(runs)
+        answers = self._apply(runs)
         yield from self._send(runs)
+        # With the outputs: were it after the record, a slot that dies in between would come back
+        # with a record that the window is over, and nobody would have its answer.
+        self.world.answered(self, answers)
         drops = any(isinstance(one, DropItems) for one in asked)
-        yield from self.finish(self._decide(epoch, runs, receiver, drops, answer))
+        yield from self.finish(self._decide(epoch, runs, receiver, drops))
 
     def _next_end(self) -> int:
         """The last number of the next chunk; punctuation is a chunk of its own."""
@@ -249,16 +251,17 @@ class Slot:
                 return max(first, min(upto, run.first - 1))
         return upto
 
-    def _apply(self, runs: list[Run]) -> object:
-        answer = None
+    def _apply(self, runs: list[Run]) -> dict[float, Array]:
+        """Apply items and ends of windows to the state; give the answers of those windows."""
+        answers = {}
         for run in runs:
             if run.window_end is not None:
-                answer = self.sums.values()
+                answers[run.window_end] = self.sums.values()
                 self.sums.clear()
         data = [run.items for run in runs if run.window_end is None]
         if data:
             self.sums.apply(data[0] if len(data) == 1 else np.concatenate(data, axis=1))
-        return answer
+        return answers
 
     def _send(self, runs: list[Run]) -> Doing:
         """Send outputs; go on once they are accepted, that is, no longer ours to make again."""
@@ -276,9 +279,7 @@ class Slot:
             yield None
         self.seconds["acks"] += self.world.clock.now - began
 
-    def _decide(
-        self, epoch: int, runs: list[Run], receiver: ReceiverState, drops: bool, answer: object
-    ) -> Step:
+    def _decide(self, epoch: int, runs: list[Run], receiver: ReceiverState, drops: bool) -> Step:
         """Ask the policy what must be durable before the epoch may be committed."""
         policy, state = self.world.scenario.policy, self.policy_state
         control = drops
@@ -299,7 +300,7 @@ class Slot:
         )
         state, asked = policy.step(state, applied, self.placement)
         backup = next((one for one in asked if isinstance(one, BackUpState)), None)
-        return Step(epoch, runs, receiver, state, backup, control, answer)
+        return Step(epoch, receiver, state, backup, control)
 
     def finish(self, step: Step) -> Doing:
         """Make durable what must be, then commit: never the other way round."""
@@ -344,7 +345,7 @@ class Slot:
             self.remember(step.policy_state)
         while self.runs and self.runs[0].last <= self.receiver.processed:
             self.runs.popleft()
-        self.world.committed(self, step)
+        self.world.committed(self)
 
 
 def outputs(items: np.ndarray, keys: int, each: int) -> np.ndarray:

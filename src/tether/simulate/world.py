@@ -11,7 +11,7 @@ from tether.simulate.clock import Clock
 from tether.simulate.items import AMOUNT, KEY, mark
 from tether.simulate.ledger import Ledger
 from tether.simulate.outbox import Outbox
-from tether.simulate.slot import Slot, Step, outputs
+from tether.simulate.slot import Slot, outputs
 from tether.simulate.store import BackupStore
 
 if TYPE_CHECKING:
@@ -226,17 +226,17 @@ class World:
             if before.up:
                 before.outbox.resend()
 
-    def committed(self, slot: Slot, step: Step) -> None:
-        """A slot has committed an epoch: within θ, and perhaps with a window's answer."""
+    def committed(self, slot: Slot) -> None:
+        """A slot has committed an epoch: within θ."""
         divergence = slot.sums.state.divergence()
         if divergence > slot.limits.theta:
             divergence = slot.sums.state.divergence(exact=True)
         self.ledger.check(f"divergence of slot {slot.number}", divergence, slot.limits.theta)
-        if step.answer is not None:
-            end = step.runs[0].window_end
-            assert end is not None
-            assert isinstance(step.answer, np.ndarray)
-            self.answers.setdefault((slot.number, end), step.answer)
+
+    def answered(self, slot: Slot, answers: dict[float, Array]) -> None:
+        """A slot gives answers of windows; the first stands, for a later one is made after a loss."""
+        for end, answer in answers.items():
+            self.answers.setdefault((slot.number, end), answer)
 
     # ---- promises ------------------------------------------------------------------------------
 
