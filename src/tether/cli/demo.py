@@ -28,8 +28,8 @@ SILENCE_SECONDS = 180.0
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 30,
-    words: Annotated[int, typer.Option(help="Words in each.")] = 130_000,
+    epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 24,
+    words: Annotated[int, typer.Option(help="Words in each.")] = 160_000,
     bound: Annotated[
         float, typer.Option(help="Most that any word's count may be wrong by.")
     ] = 4000,
