@@ -26,10 +26,8 @@ from tether.cli.session import open_session
 from tether.testing.epochs import write_epochs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 LATENCY = 0.05
@@ -69,7 +67,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         )
         if not quick:
             later = directory / "later"
-            write_epochs(later, _halves(_epochs(LOADING + 1, seed + 1, load=False)))
+            write_epochs(later, _epochs(LOADING + 1, seed + 1, load=False))
             experiment.measure(
                 {
                     f"restart: {name}": partial(restart, session, work, later, name)
@@ -89,16 +87,9 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
 def _workload(
     session: SparkSession, source: Path, warm_up: int, measured: int, seed: int
 ) -> Workload:
-    # Two files an epoch: one for each core, or half of the machine would wait for the other half.
     epochs = LOADING + warm_up + measured
-    write_epochs(source, _halves(_epochs(epochs, seed)))
+    write_epochs(source, _epochs(epochs, seed))
     return Workload(source, _truth(session, source), epochs, LOADING + warm_up)
-
-
-def _halves(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    for table in tables:
-        yield table.slice(0, table.num_rows // 2)
-        yield table.slice(table.num_rows // 2)
 
 
 def _measurement(

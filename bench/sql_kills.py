@@ -48,10 +48,10 @@ def measure_kills(experiment: Experiment, seed: int) -> None:
     """Adds, for every store, the time that the epoch of the kill took beyond an ordinary one."""
     with scratch() as directory, standalone_cluster(directory / "cluster", workers=2) as cluster:
         source = directory / "in"
-        write_epochs(source, _halves(seed))
+        write_epochs(source, _epochs(seed))
         session = open_session(
             cluster.url,
-            settings={
+            conf={
                 "spark.jars": str(jar_path()),
                 "spark.executor.memory": "700m",
                 "spark.sql.shuffle.partitions": "2",
@@ -69,14 +69,11 @@ def measure_kills(experiment: Experiment, seed: int) -> None:
         session.stop()
 
 
-def _halves(seed: int) -> Iterator[pa.Table]:
+def _epochs(seed: int) -> Iterator[pa.Table]:
     random = np.random.default_rng(seed)
-    for part in np.array_split(np.arange(KEYS), 2):
-        yield pa.table({"k": part, "v": np.ones(len(part), dtype=np.int64)})
-    for _ in range(2 * (EPOCHS - 1)):
-        yield pa.table(
-            {"k": random.integers(0, KEYS, ROWS // 2), "v": random.integers(1, 9, ROWS // 2)}
-        )
+    yield pa.table({"k": np.arange(KEYS), "v": np.ones(KEYS, dtype=np.int64)})
+    for _ in range(EPOCHS - 1):
+        yield pa.table({"k": random.integers(0, KEYS, ROWS), "v": random.integers(1, 9, ROWS)})
 
 
 def _kill(session: SparkSession, cluster: Cluster, source: Path, name: str) -> Measurement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -11,10 +12,9 @@ from bench.counts import DEFAULT, ROCKSDB, SCHEMA, Digest, _digest
 from bench.harness import Measurement, say
 from bench.streams import epoch_times, scratch
 from tether.sql import bounded
+from tether.testing.epochs import read_epochs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -25,8 +25,6 @@ CHANGELOG, HDFS = "spark: RocksDB, changelog", "spark: default store"
 STATELESS = "spark: no state"
 STORES = (OURS, EXACT, CHANGELOG, HDFS)
 STORE = "spark.sql.streaming.stateStore"
-FILES = 2
-"""Files of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +49,9 @@ def configure(session: SparkSession, name: str, budget: float = BUDGET) -> None:
     )
 
 
-def read(session: SparkSession, source: str) -> DataFrame:
-    """The files as a stream of epochs."""
-    reader = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES)
-    return reader.option("pathGlobFilter", "*.parquet").parquet(source)
-
-
 def start(session: SparkSession, source: str, checkpoint: str) -> StreamingQuery:
     """The query: a sum for every key."""
-    totals = read(session, source).groupBy("k").agg(F.sum("v").alias("total"))
+    totals = read_epochs(session, Path(source), SCHEMA).groupBy("k").agg(F.sum("v").alias("total"))
     writer = totals.writeStream.outputMode("update").format("noop")
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
@@ -75,7 +67,7 @@ def stateless(session: SparkSession, work: Workload, partitions: int) -> Measure
 
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     with scratch() as directory:
-        writer = read(session, str(work.source)).writeStream.foreachBatch(epoch)
+        writer = read_epochs(session, work.source, SCHEMA).writeStream.foreachBatch(epoch)
         writer = writer.option("checkpointLocation", str(directory)).trigger(availableNow=True)
         query = writer.start()
         query.awaitTermination()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 from tests.chaos.matrix import EXACT, FAULTS, POLICIES, Case
 from tests.chaos.workloads import EPOCHS, WORKLOADS, Workload
+from tests.refusals import or_skip
 
 import tether
 from tether.core.errors import TetherError
@@ -20,9 +20,6 @@ from tether.testing.bundle import explained_run
 from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.injector import Injector
 from tether.testing.leftovers import is_locked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RESTARTS = 6
 """More than any cell needs: whoever stops more often does not get on."""
@@ -141,7 +138,9 @@ def check(spark: Any, work: Path, case: Case) -> list[Any]:
     hook = kind.plan(injector, workload, case.point)
     policy = POLICIES[case.policy](workload.theta)
     with ExitStack() as stack:
-        disk = stack.enter_context(_disk(injector)) if kind.small_disk else None
+        disk = None
+        if kind.small_disk:
+            disk = stack.enter_context(or_skip(injector.full_disk(4 << 20)))
         run = Run(spark, work, workload, policy, injector, hook, disk)
         stack.enter_context(explained_run(work, injector=injector, stories=run.stories))
         ends = kind.ends if case.policy in EXACT else ()
@@ -151,19 +150,6 @@ def check(spark: Any, work: Path, case: Case) -> list[Any]:
             _compare(case, workload, clean, outcome)
         _nothing_left(run)
     return injector.struck()
-
-
-@contextmanager
-def _disk(injector: Injector) -> Iterator[Any]:
-    try:
-        mounted = injector.full_disk(4 << 20)
-        disk = mounted.__enter__()
-    except TetherError as error:
-        pytest.skip(str(error))
-    try:
-        yield disk
-    finally:
-        mounted.__exit__(None, None, None)
 
 
 def _compare(case: Case, workload: Workload, clean: Outcome, struck: Outcome) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.refusals import or_skip
 from tests.spark.commands import Counting
 from tests.spark.counting import l1_error, skewed_keys, true_counts
 
-from tether.core.errors import TetherError
 from tether.testing.bundle import explained_run
 from tether.testing.cluster import FAST_DETECTION, standalone_cluster
 from tether.testing.epochs import write_epochs
@@ -95,19 +95,12 @@ def test_an_executor_that_hangs_is_waited_for_or_replaced(whole, tmp_path, scope
 
 
 def test_a_machine_whose_network_is_cut_costs_at_most_the_bound(tmp_path):
-    try:
-        far = cuttable_host()
-        host = far.__enter__()
-    except TetherError as error:
-        pytest.skip(str(error))
-    try:
-        with standalone_cluster(tmp_path / "cluster", workers=2, host=host.outside) as cluster:
-            cluster.start_worker(host=host.inside, launcher=host.launcher)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("SPARK_LOCAL_IP", host.outside)
-                result = struck_after_three_epochs(
-                    cluster, tmp_path, lambda _: host.cut(), epochs=12
-                )
-            assert result["totals"]["losses"] >= 1
-    finally:
-        far.__exit__(None, None, None)
+    with (
+        or_skip(cuttable_host()) as host,
+        standalone_cluster(tmp_path / "cluster", workers=2, host=host.outside) as cluster,
+    ):
+        cluster.start_worker(host=host.inside, launcher=host.launcher)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SPARK_LOCAL_IP", host.outside)
+            result = struck_after_three_epochs(cluster, tmp_path, lambda _: host.cut(), epochs=12)
+        assert result["totals"]["losses"] >= 1

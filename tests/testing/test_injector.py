@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.backup.samples import header, parts, run_epochs, value_of
+from tests.refusals import or_skip
 
 from tether.backup import LocalStore
 from tether.core.errors import BackupError, BackupUnreadableError, BadValueError, TetherError
@@ -161,12 +162,7 @@ def test_an_object_store_cannot_be_torn_by_a_fault(injector: Injector) -> None:
 def test_a_full_disk_is_an_error_that_says_so_and_nothing_is_lost(
     tmp_path: Path, injector: Injector
 ) -> None:
-    try:
-        small = injector.full_disk(1 << 20)
-        disk = small.__enter__()
-    except TetherError as error:
-        pytest.skip(str(error))
-    try:
+    with or_skip(injector.full_disk(1 << 20)) as disk:
         store = LocalStore(disk.path / "store")
         with store.lock("test"):
             run_epochs(store, "F")
@@ -177,8 +173,6 @@ def test_a_full_disk_is_an_error_that_says_so_and_nothing_is_lost(
             (ref,) = run_epochs(store, "F", first=1)
         assert value_of(store.read(ref).parts) == 1
         assert store.read_commits().damaged == []
-    finally:
-        small.__exit__(None, None, None)
     assert not disk.path.exists()
 
 
@@ -190,12 +184,7 @@ def test_who_may_not_mount_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_cut_network_lets_nothing_through_until_it_is_mended() -> None:
-    try:
-        far = cuttable_host()
-        host = far.__enter__()
-    except TetherError as error:
-        pytest.skip(str(error))
-    try:
+    with or_skip(cuttable_host()) as host:
         serve = ["python3", "-m", "http.server", "8123", "--bind", host.inside]
         with subprocess.Popen(
             [*host.launcher, *serve], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -209,8 +198,6 @@ def test_a_cut_network_lets_nothing_through_until_it_is_mended() -> None:
             while not answers(host.inside):
                 assert time.monotonic() < deadline
             server.kill()
-    finally:
-        far.__exit__(None, None, None)
 
 
 def answers(address: str) -> bool:
