@@ -91,35 +91,40 @@ def workloads(norms: tuple[str, ...]) -> list[Workload]:
         Workload("object own", lambda s: s.object("o", Model()), _examples, _train_object),
     ]
     for norm in norms:
-        made += [
-            Workload(
-                f"vector {norm} (histogram)",
-                lambda state, norm=norm: state.vector("v", KEYS, dtype="int64", divergence=norm),
-                _keys,
-                lambda vector, keys: vector.add(keys, 1),
-            ),
-            Workload(
-                f"vector {norm} (model)",
-                lambda state, norm=norm: state.vector("v", FEATURES, divergence=norm),
-                _examples,
-                _train,
-            ),
-            Workload(
-                f"matrix {norm} (sketch)",
-                lambda state, norm=norm: state.matrix("m", *SKETCH, dtype="int64", divergence=norm),
-                lambda draw: (_keys(draw), draw.integers(40, 1500, ROWS)),
-                _count_min,
-            ),
-            Workload(
-                f"table {norm} (keyed sums)",
-                lambda state, norm=norm: state.table(
-                    "t", {"k": pa.int64()}, {"n": "int64", "x": "float64"}, divergence=norm
-                ),
-                lambda draw: (_keys(draw), pa.array(draw.random(ROWS))),
-                lambda table, batch: table.add([batch[0]], n=1, x=batch[1]),
-            ),
-        ]
+        made += _in_norm(norm)
     return made
+
+
+def _in_norm(norm: str) -> list[Workload]:
+    """What numbers are kept for, told apart by one norm."""
+    return [
+        Workload(
+            f"vector {norm} (histogram)",
+            lambda state: state.vector("v", KEYS, dtype="int64", divergence=norm),
+            _keys,
+            lambda vector, keys: vector.add(keys, 1),
+        ),
+        Workload(
+            f"vector {norm} (model)",
+            lambda state: state.vector("v", FEATURES, divergence=norm),
+            _examples,
+            _train,
+        ),
+        Workload(
+            f"matrix {norm} (sketch)",
+            lambda state: state.matrix("m", *SKETCH, dtype="int64", divergence=norm),
+            lambda draw: (_keys(draw), draw.integers(40, 1500, ROWS)),
+            _count_min,
+        ),
+        Workload(
+            f"table {norm} (keyed sums)",
+            lambda state: state.table(
+                "t", {"k": pa.int64()}, {"n": "int64", "x": "float64"}, divergence=norm
+            ),
+            lambda draw: (_keys(draw), pa.array(draw.random(ROWS))),
+            lambda table, batch: table.add([batch[0]], n=1, x=batch[1]),
+        ),
+    ]
 
 
 def _a_set(state: SlotState) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bench.progress import TimeLeft
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bench.results import ResultLog
 
@@ -89,7 +89,7 @@ class Experiment:
         self._load_at_start = os.getloadavg()[0]
 
     def measure(
-        self, contenders: dict[str, Callable[[], Measurement]], *, warm_up: bool = True
+        self, contenders: Mapping[str, Callable[[], Measurement]], *, warm_up: bool = True
     ) -> None:
         """Run every contender once per round; each round begins with another one.
 
@@ -133,7 +133,7 @@ class Experiment:
     def _logged(self, name: str, round_: int) -> Measurement | None:
         return self._log.get(name, round_) if self._log is not None else None
 
-    def _warm_up(self, contenders: dict[str, Callable[[], Measurement]]) -> None:
+    def _warm_up(self, contenders: Mapping[str, Callable[[], Measurement]]) -> None:
         for name, contender in contenders.items():
             say(f"{self.name}: warming up with {name}")
             if self._run(name, contender) is not None:

@@ -34,6 +34,7 @@ from tether.spark.program import Program
 from tether.spark.residents import attached
 from tether.spark.slot import SlotEpoch
 from tether.state.identity import Owner
+from tether.state.table import Table
 from tether.testing.processes import kill
 
 if TYPE_CHECKING:
@@ -241,7 +242,9 @@ def serve(slot: int, pipe: Connection) -> None:
         for _ in work.run(iter([pa.RecordBatch.from_pydict({"k": keys})])):
             pass
         with attached(program, slot, me) as resident:
-            rows = [batch.to_pydict() for batch in resident.state["seen"].batches()]
+            seen = resident.state["seen"]
+            assert isinstance(seen, Table)
+            rows = [batch.to_pydict() for batch in seen.batches()]
         state = {k: n for row in rows for k, n in zip(row["k"], row["n"], strict=True)}
         pipe.send((work.status, state))
 

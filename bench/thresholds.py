@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -131,7 +131,9 @@ def _count(
     counted = dict(zip(answer["word"].to_pylist(), answer["count"].to_pylist(), strict=True))
     worst = max((abs(n - counted.get(word, 0)) for word, n in truth.items()), default=0)
     recoveries = [
-        sum(event.detail["seconds"].values()) for event in events if event.what == "recovery"
+        sum(cast("dict[str, float]", event.detail["seconds"]).values())
+        for event in events
+        if event.what == "recovery"
     ]
     times = epoch_times([p for p in query.recentProgress if p["numInputRows"]], WARM_UP)[:-1]
     detail = {

@@ -14,10 +14,13 @@ import pytest
 from hypothesis import settings
 from tests import chaos_summary
 
+from tether.cli.session import open_session
 from tether.data import DataFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 # A machine that is busy with Spark is no fair judge of how long one example may take.
 settings.register_profile("tether", deadline=None, print_blob=True)
@@ -55,6 +58,20 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("failures on purpose")
         for line in chaos_summary.lines(told):
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of a test process, for all tests that kill no driver.
+
+    A process has one context: a second fixture that opened and stopped it would take it away from
+    whichever tests come next, and which those are differs from machine to machine.
+    """
+    session = open_session(
+        "local[2,4]", app="tether tests", conf={"spark.sql.shuffle.partitions": "2"}
+    )
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="session")

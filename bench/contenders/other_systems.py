@@ -34,7 +34,7 @@ def flink(course: Course, *, api: str, state: str, checkpoints: bool) -> Measure
     if api == "datastream" and scenario.algorithm != "keyed-sum":
         raise NotHere("the DataStream job computes the keyed sum only")
     names = ["n"] if scenario.algorithm == "word-count" else columns_of(scenario)
-    job = {
+    job: dict[str, Any] = {
         "api": api,
         "state": state,
         "interval": scenario.interval if checkpoints else None,
@@ -59,7 +59,7 @@ def bytewax(course: Course) -> Measurement:
     assert course.truth
     with scratch() as directory:
         first = _first(course, course.source, directory / "first")
-        job = {
+        job: dict[str, Any] = {
             "columns": columns_of(scenario),
             "slots": scenario.slots,
             "interval": scenario.interval,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bench.contenders.course import Course
     from bench.harness import Measurement
     from bench.scenario import Scenario
+    from tether.operator import Operator
 
 
 def budget_of(scenario: Scenario) -> float:
@@ -34,6 +35,7 @@ def operators(course: Course, policy: Any) -> Measurement:
     scenario = course.scenario
     with course.durable() as directory:
         before = request_count(course)
+        operator: Operator
         if scenario.algorithm == "word-count":
             source, operator, key = words(course.stream()), CountsOfWords(), "word"
         else:

@@ -57,7 +57,7 @@ def drawing(name: str, width: float, height: float) -> Iterator[tuple[Any, list[
             why="matplotlib is not installed.",
             do="Install Tether's extra: tether[plots].",
         ) from None
-    settings = {
+    settings: dict[Any, Any] = {
         "svg.hashsalt": name,
         "svg.fonttype": "none",
         "font.family": "sans-serif",

@@ -19,7 +19,6 @@ from tether.algorithms.logistic_regression import GlobalModel, LocalModel, model
 from tether.algorithms.online_join import JoinEstimate, JoinSample, RippleJoin, two_sides
 from tether.algorithms.top_k import SliceCounts, TopK, WindowCounts
 from tether.algorithms.word_count import MergedCounts, PartialCounts
-from tether.cli.session import open_session
 from tether.data import (
     dense_examples,
     incident_reports,
@@ -31,7 +30,7 @@ from tether.data import (
 from tether.testing.epochs import read_epochs, write_epochs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -39,13 +38,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = open_session("local[2,4]", app="tether algorithms")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
