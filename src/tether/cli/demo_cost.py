@@ -1,21 +1,19 @@
-"""What the demo's stream costs under several kinds of fault tolerance, in one process.
+"""What the demo's stream costs under several kinds of fault tolerance, in the main job's process.
 
-Prints one JSON object a line: ``{"event": "cost", "contender": …, "median_ms": …}``.
+Tells one JSON object a line: ``{"event": "cost", "contender": …, "median_ms": …}``.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tether
 from tether.algorithms.word_count import WordCount
-from tether.cli.demo_job import SLOTS, tell, words
-from tether.cli.session import open_session
+from tether.cli.demo_stream import SLOTS, tell, words
 from tether.core.parse import parse_policy
 
 if TYPE_CHECKING:
@@ -72,24 +70,20 @@ def first_epochs(source: Path) -> str:
     return str(some)
 
 
-def main() -> None:
-    """Arguments: source directory, policy of the main job."""
-    source, policy = first_epochs(Path(sys.argv[1])), sys.argv[2]
-    session = open_session(f"local[{SLOTS},8]", app="tether demo, costs")
-    # The first run warms Spark up and is not told: whoever came first would seem the slowest.
-    for number, name in enumerate(("no-tolerance", "no-tolerance", policy, "mini-batch")):
+def tell_costs(session: SparkSession, source: Path, policy: str) -> None:
+    """Measure one contender after the other; ``policy`` is the main job's.
+
+    The session has run the main job by then, so the first contender finds it as warm as the last.
+    """
+    some = first_epochs(source)
+    for name in ("no-tolerance", policy, "mini-batch"):
         with tempfile.TemporaryDirectory(prefix="tether-demo-") as work:
-            cost, written = tether_cost(session, source, name, Path(work))
-            if number > 0:
-                tell("cost", contender=f"Tether, {name}", median_ms=cost, backup_bytes=written)
+            cost, written = tether_cost(session, some, name, Path(work))
+            tell("cost", contender=f"Tether, {name}", median_ms=cost, backup_bytes=written)
     with tempfile.TemporaryDirectory(prefix="tether-demo-") as work:
         tell(
             "cost",
             contender="Spark's groupBy().count(), RocksDB + changelog",
-            median_ms=spark_cost(session, source, Path(work)),
+            median_ms=spark_cost(session, some, Path(work)),
             backup_bytes=None,
         )
-
-
-if __name__ == "__main__":
-    main()
