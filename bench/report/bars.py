@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from bench.report.load import Measured
 
-BASE = "spark-rocksdb"
+BASES = ("spark-rocksdb", "spark-foreach-batch")
+"""Whom ratios are to: Spark with RocksDB, or where that cannot be asked, what a user would write."""
 POLICIES = {"approximate": "approximate", "minibatch": "mini-batch", "upstream": "upstream backup"}
 
 
@@ -47,14 +48,15 @@ def beside(axes: Any, x: float, y: float, text: str, *, size: int = 9) -> None:
 
 
 def throughput(measured: Measured) -> Iterator[Plot]:
-    """Rows a second of all contenders, one picture a scenario, with ratios to Spark with RocksDB."""
+    """Rows a second of all contenders, one picture a scenario, with ratios to one of Spark's ways."""
     scenarios = defaultdict(list)
     for result in measured.results("peers"):
         if not varied(result):
             scenarios[result["scenario"]].append(result)
     for number, (scenario, results) in enumerate(scenarios.items()):
         rates = {result["contender"]: result["rows_per_second"] for result in results}
-        base = rates.get(BASE)
+        labels = {result["contender"]: label_of(result) for result in results}
+        base = next((name for name in BASES if name in rates), None)
         results.sort(key=lambda result: result["rows_per_second"])
         name = f"throughput-{number}"
         with drawing(name, 8.6, 1.1 + 0.34 * len(results)) as (figure, svg):
@@ -75,11 +77,11 @@ def throughput(measured: Measured) -> Iterator[Plot]:
                 )
                 if high > low:
                     axes.plot([low, high], [place, place], color=BLACK, linewidth=1.2)
-                ratio = f" · {rate / base:.2f}×" if base else ""
+                ratio = f" · {rate / rates[base]:.2f}×" if base else ""
                 beside(axes, max(rate, high), place, f"{short(rate)}{ratio}")
             axes.set_yticks(range(len(results)), [label_of(one) for one in results])
             axes.set(xlim=(0, 1.32 * max(rates.values())), ylim=(-0.6, len(results) - 0.4))
-            axes.set_xlabel(f"rows a second{' · times Spark RocksDB + changelog' if base else ''}")
+            axes.set_xlabel(f"rows a second{f' · times {labels[base]}' if base else ''}")
             axes.xaxis.set_major_formatter(lambda value, _: short(value))
             _kinds_legend(figure, {one["kind"] for one in results})
         caption = (

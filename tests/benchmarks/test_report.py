@@ -100,6 +100,31 @@ def test_the_long_form_counts_where_both_are_there(tmp_path: Path) -> None:
     assert found["results"][0]["median_ms"] == 400.0
 
 
+def test_a_scenario_that_two_reports_have_is_drawn_once_from_the_long_form(tmp_path: Path) -> None:
+    for name, quick, ms in (("peers", True, 1.0), ("peers-keyed-sum", False, 400.0)):
+        report = samples.peers() | {"quick": quick}
+        report["results"] = [
+            samples.result("numpy", ms, scenario=scenario)
+            for scenario in ("both", "short" if quick else "long")
+        ]
+        (tmp_path / f"{name}.json").write_text(json.dumps(report))
+    found = [(one["scenario"], one["median_ms"]) for one in load(tmp_path, []).results("peers")]
+    assert sorted(found) == [("both", 400.0), ("long", 400.0), ("short", 1.0)]
+
+
+def test_ratios_are_to_what_a_user_would_write_where_no_store_can_be_asked(tmp_path: Path) -> None:
+    report = samples.peers()
+    report["results"] = [
+        samples.result("tether-operators", 100.0, scenario="regression"),
+        samples.result("spark-default", 250.0, scenario="regression")
+        | {"contender": "spark-foreach-batch", "label": "Spark foreachBatch"},
+    ]
+    (tmp_path / "peers.json").write_text(json.dumps(report))
+    (svg,) = (plot.svg for plot in plots_of(load(tmp_path, [])) if plot.name == "throughput-0")
+    assert "2.50×" in svg
+    assert "times Spark foreachBatch" in svg
+
+
 def test_no_results_at_all_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(TetherError, match="nothing to report"):
         write_report(tmp_path, tmp_path, [])
