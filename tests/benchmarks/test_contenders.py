@@ -8,10 +8,12 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from bench import peers
 from bench.contenders import CONTENDERS, find, one_process, other_systems, slow_files
 from bench.contenders.course import Course
 from bench.harness import NotHere
 from bench.inputs import digest_of
+from bench.questions import QUESTIONS
 from bench.questions.join import Join, Pairs
 from bench.questions.regression import Regression
 from bench.questions.top_k import TopK, Tops
@@ -129,6 +131,11 @@ def test_our_scenarios_name_contenders_that_there_are() -> None:
         for scenario in read_scenarios(path):
             for name in scenario.contenders:
                 assert name in CONTENDERS[scenario.algorithm]
+
+
+def test_every_algorithm_has_a_question_contenders_and_a_scenario_that_runs_by_itself() -> None:
+    first = [one for name in peers.FIRST for one in read_scenarios(peers.SCENARIOS / name)]
+    assert {one.algorithm for one in first} == set(QUESTIONS) == set(CONTENDERS)
 
 
 def test_an_unknown_contender_is_a_clear_error() -> None:
