@@ -83,7 +83,7 @@ def throughput(measured: Measured) -> Iterator[Plot]:
             axes.set(xlim=(0, 1.32 * max(rates.values())), ylim=(-0.6, len(results) - 0.4))
             axes.set_xlabel(f"rows a second{f' · times {labels[base]}' if base else ''}")
             axes.xaxis.set_major_formatter(lambda value, _: short(value))
-            _kinds_legend(figure, {one["kind"] for one in results})
+            kinds_legend(figure, {one["kind"] for one in results})
         caption = (
             "Median over rounds; the thin line is from the slowest to the fastest round. "
             "Every answer was checked before its time counted."
@@ -91,7 +91,8 @@ def throughput(measured: Measured) -> Iterator[Plot]:
         yield Plot(name, f"Throughput: {scenario}", svg[0], caption, commands(results))
 
 
-def _kinds_legend(figure: Any, kinds: set[str]) -> None:
+def kinds_legend(figure: Any, kinds: set[str]) -> None:
+    """What the colours mean."""
     from matplotlib.patches import Patch  # noqa: PLC0415 - an extra
 
     handles = [
@@ -159,7 +160,7 @@ def durable_bytes(measured: Measured) -> Iterator[Plot]:
         axes.set_yticks(range(len(found)), [one[0] for one in found])
         axes.set(xlim=(0, 1.15 * max(one[1] for one in found)), ylim=(-0.6, len(found) - 0.4))
         axes.set_xlabel("bytes for a row of input (fewer is better)")
-        _kinds_legend(figure, {one[2] for one in found})
+        kinds_legend(figure, {one[2] for one in found})
     caption = "Bytes written as backups or state checkpoints over the whole run, loading included."
     yield Plot("bytes", "Bytes durable per row", svg[0], caption, commands(results))
 

@@ -33,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_kind_of_picture_is_drawn_and_is_well_formed(folder: Path) -> None:
     plots = plots_of(load(folder, []))
     names = {plot.name for plot in plots}
-    wanted = {"intervals", "bytes", "recovery", "bound", "growth", "speed-kept", "throughput-0"}
+    wanted = {"intervals", "bytes", "recovery", "bound", "growth", "speed-kept", "glance"}
+    wanted |= {"throughput-0", "throughput-1"}
     assert wanted <= names
     for plot in plots:
         ET.fromstring(plot.svg)
