@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from bench.report.load import Measured
 
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
 
 def at_a_glance(measured: Measured) -> Iterator[Plot]:
     """A line for each scenario, a point for each contender that keeps its state durable."""
@@ -57,9 +59,12 @@ def at_a_glance(measured: Measured) -> Iterator[Plot]:
                     fontsize=9,
                 )
         axes.set_yticks(range(len(lines)), [name for name, _, _ in reversed(lines)])
-        axes.set(xscale="log", ylim=(-0.6, len(lines) - 0.2))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-        axes.xaxis.set_minor_formatter(lambda *_: "")
+        found = [one["rows_per_second"] / base for _, results, base in lines for one in results]
+        low, high = 0.8 * min(found), 1.25 * max(found)
+        axes.set(xscale="log", xlim=(low, high), ylim=(-0.6, len(lines) - 0.2))
+        ticks = [value for value in TICKS if low <= value <= high]
+        axes.set_xticks(ticks, [f"{value:g}×" for value in ticks])
+        axes.set_xticks([], minor=True)
         axes.set_xlabel("times as fast as Spark (right is faster)")
         kinds_legend(figure, {one["kind"] for _, results, _ in lines for one in results})
     caption = (
