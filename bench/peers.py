@@ -152,21 +152,22 @@ def _versions() -> dict[str, str]:
 
 
 def _goals(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> list[Goal]:
-    def of(test: Callable[[Scenario], bool]) -> Experiment:
-        for one in scenarios:
-            if test(one):
-                return experiments[one.name]
-        return Experiment("not run", seed=0, repeats=0)
-
-    plain = of(lambda one: one.algorithm == "keyed-sum" and not one.store_latency)
-    slow = of(lambda one: one.algorithm == "keyed-sum" and one.store_latency > 0)
-    heavy = of(lambda one: one.algorithm == "heavy-hitters")
+    """The goals that are about one of the scenarios."""
     (ours, store), rocksdb = OURS, "spark-rocksdb"
-    return [
-        plain.goal("peers.operators_to_rocksdb_changelog", ">=", 2, rocksdb, ours),
-        plain.goal("peers.store_to_rocksdb_changelog", ">=", 2.5, rocksdb, store),
-        plain.goal("peers.to_default_store", ">=", 1.7, "spark-default", ours),
-        plain.goal("peers.to_pyflink_checkpointed", ">=", 2, "flink-table-hashmap", ours),
-        slow.goal("peers.slow_store_to_rocksdb_changelog", ">=", 5, rocksdb, ours),
-        heavy.goal("peers.hh_to_one_process_limit", "<=", 3, ours, "numpy"),
-    ]
+    found: dict[str, Experiment] = {}
+    for one in scenarios:
+        what = "slow store" if one.store_latency else one.algorithm
+        found.setdefault(what, experiments[one.name])
+    goals: list[Goal] = []
+    if plain := found.get("keyed-sum"):
+        goals += [
+            plain.goal("peers.operators_to_rocksdb_changelog", ">=", 2, rocksdb, ours),
+            plain.goal("peers.store_to_rocksdb_changelog", ">=", 2.5, rocksdb, store),
+            plain.goal("peers.to_default_store", ">=", 1.7, "spark-default", ours),
+            plain.goal("peers.to_pyflink_checkpointed", ">=", 2, "flink-table-hashmap", ours),
+        ]
+    if slow := found.get("slow store"):
+        goals += [slow.goal("peers.slow_store_to_rocksdb_changelog", ">=", 5, rocksdb, ours)]
+    if heavy := found.get("heavy-hitters"):
+        goals += [heavy.goal("peers.hh_to_one_process_limit", "<=", 3, ours, "numpy")]
+    return goals

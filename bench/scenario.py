@@ -41,7 +41,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         slots: Slots, shuffle partitions, or parallelism of a peer.
         epochs: Measured epochs.
         warm_up: Epochs before them, not counted.
-        budget: Θ of the operators, as a number of epochs' whole drift; ``inf`` never backs up.
+        budget: Θ of the operators, as a number of epochs' whole drift; ``inf`` never backs up. Heavy
+            hitters, join and logistic regression have their papers' Θ instead.
         changed_rows: Θ of the bounded state store, in changed rows.
         interval: Seconds between checkpoints of a peer that has such a setting.
         store_latency: Seconds that each request to the backup or checkpoint directory takes longer.

@@ -144,11 +144,11 @@ def duckdb_batch(course: Course) -> Measurement:
 def flink_sql(scenario: Scenario) -> FlinkSql:
     """The same as one Flink SQL statement; nothing says when a second is over, so its state stays."""
     del scenario
-    side = "SELECT dst, CAST(FLOOR(seconds) AS BIGINT) AS bucket, bytes FROM input WHERE"
+    side = "SELECT dst, CAST(FLOOR(seconds) AS BIGINT) AS bucket, amount FROM input WHERE"
     return FlinkSql(
-        input="seconds DOUBLE, dst BIGINT, bytes BIGINT, is_left BOOLEAN",
+        input="seconds DOUBLE, dst BIGINT, amount BIGINT, is_left BOOLEAN",
         output="number BIGINT, total BIGINT",
-        query="SELECT COUNT(*) AS number, SUM(one.bytes) AS total "
+        query="SELECT COUNT(*) AS number, SUM(one.amount) AS total "
         f"FROM ({side} is_left) one JOIN ({side} NOT is_left) other "
         "ON one.dst = other.dst AND one.bucket = other.bucket",
         answer=["number", "total"],
