@@ -58,6 +58,7 @@ def throughput(measured: Measured) -> Iterator[Plot]:
         labels = {result["contender"]: label_of(result) for result in results}
         base = next((name for name in BASES if name in rates), None)
         results.sort(key=lambda result: result["rows_per_second"])
+        edge = _edge(results)
         name = f"throughput-{number}"
         with drawing(name, 8.6, 1.1 + 0.34 * len(results)) as (figure, svg):
             axes = figure.subplots()
@@ -67,20 +68,22 @@ def throughput(measured: Measured) -> Iterator[Plot]:
                     result["rows_per_epoch"] / ms * 1_000 for ms in result["spread_ms"][::-1]
                 )
                 limit = result["kind"] == "limit"
+                cut = rate > edge
                 axes.barh(
                     place,
-                    rate,
+                    min(rate, edge),
                     color=KINDS[result["kind"]],
                     hatch="///" if limit else None,
                     edgecolor="white",
                     height=0.72,
                 )
-                if high > low:
+                if high > low and not cut:
                     axes.plot([low, high], [place, place], color=BLACK, linewidth=1.2)
                 ratio = f" · {rate / rates[base]:.2f}×" if base else ""
-                beside(axes, max(rate, high), place, f"{short(rate)}{ratio}")
+                end = edge if cut else max(rate, high)
+                beside(axes, end, place, f"{'≫ ' if cut else ''}{short(rate)}{ratio}")
             axes.set_yticks(range(len(results)), [label_of(one) for one in results])
-            axes.set(xlim=(0, 1.32 * max(rates.values())), ylim=(-0.6, len(results) - 0.4))
+            axes.set(xlim=(0, 1.32 * edge), ylim=(-0.6, len(results) - 0.4))
             axes.set_xlabel(f"rows a second{f' · times {labels[base]}' if base else ''}")
             axes.xaxis.set_major_formatter(lambda value, _: short(value))
             kinds_legend(figure, {one["kind"] for one in results})
@@ -88,7 +91,18 @@ def throughput(measured: Measured) -> Iterator[Plot]:
             "Median over rounds; the thin line is from the slowest to the fastest round. "
             "Every answer was checked before its time counted."
         )
+        if max(rates.values()) > edge:
+            caption += " A bar with ≫ is cut off: the others could not be told apart beside it."
         yield Plot(name, f"Throughput: {scenario}", svg[0], caption, commands(results))
+
+
+def _edge(results: list[dict[str, Any]]) -> float:
+    """How far bars reach: a limit that dwarfs all who keep their state durable is cut off."""
+    longest = max(one["rows_per_second"] for one in results)
+    durable = [one["rows_per_second"] for one in results if one["kind"] != "limit"]
+    return float(
+        min(longest, 3 * max(durable)) if durable and longest > 8 * max(durable) else longest
+    )
 
 
 def kinds_legend(figure: Any, kinds: set[str]) -> None:

@@ -126,6 +126,18 @@ def test_ratios_are_to_what_a_user_would_write_where_no_store_can_be_asked(tmp_p
     assert "times Spark foreachBatch" in svg
 
 
+def test_a_limit_that_dwarfs_all_others_is_cut_off(tmp_path: Path) -> None:
+    report = samples.peers()
+    report["results"] = [
+        samples.result("tether-operators", 1_000.0, scenario="top-k"),
+        samples.result("numpy", 4.0, scenario="top-k"),
+    ]
+    (tmp_path / "peers.json").write_text(json.dumps(report))
+    (plot,) = (one for one in plots_of(load(tmp_path, [])) if one.name == "throughput-0")
+    assert "≫ 250 M" in plot.svg
+    assert "cut off" in plot.caption
+
+
 def test_no_results_at_all_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(TetherError, match="nothing to report"):
         write_report(tmp_path, tmp_path, [])
