@@ -144,14 +144,15 @@ def duckdb_batch(course: Course) -> Measurement:
 def flink_sql(scenario: Scenario) -> FlinkSql:
     """The same as one Flink SQL statement; nothing says when a second is over, so its state stays."""
     del scenario
-    side = "SELECT dst, CAST(FLOOR(seconds) AS BIGINT) AS bucket, amount FROM input WHERE"
+    # All names are quoted: Flink reserves many a plain word.
+    side = "SELECT `dst`, CAST(FLOOR(`at`) AS BIGINT) AS `bucket`, `amount` FROM input WHERE"
     return FlinkSql(
-        input="seconds DOUBLE, dst BIGINT, amount BIGINT, is_left BOOLEAN",
-        output="number BIGINT, total BIGINT",
-        query="SELECT COUNT(*) AS number, SUM(one.amount) AS total "
-        f"FROM ({side} is_left) one JOIN ({side} NOT is_left) other "
-        "ON one.dst = other.dst AND one.bucket = other.bucket",
-        answer=["number", "total"],
+        input="`at` DOUBLE, `dst` BIGINT, `amount` BIGINT, `is_left` BOOLEAN",
+        output="`pairs` BIGINT, `total` BIGINT",
+        query="SELECT COUNT(*) AS `pairs`, SUM(l.`amount`) AS `total` "
+        f"FROM ({side} `is_left`) l JOIN ({side} NOT `is_left`) r "
+        "ON l.`dst` = r.`dst` AND l.`bucket` = r.`bucket`",
+        answer=["`pairs`", "`total`"],
     )
 
 
