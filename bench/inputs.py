@@ -15,7 +15,6 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from tether.data import zipf_text
-from tether.testing.epochs import write_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,12 +89,6 @@ MEAN_VALUE = 50.5
 def _zipf(scenario: Scenario) -> NDArray[np.float64]:
     shares = np.cumsum(np.arange(1, scenario.keys + 1, dtype=np.float64) ** -scenario.skew)
     return shares / shares[-1]
-
-
-def write_inputs(scenario: Scenario, directory: Path) -> Digest:
-    """Write the Parquet files, one an epoch; give the right answer over all of them."""
-    write_epochs(directory, tables(scenario))
-    return truth(scenario, sorted(directory.glob("*.parquet")))
 
 
 def truth(scenario: Scenario, files: Iterable[Path]) -> Digest:

@@ -18,7 +18,6 @@ import msgspec
 
 from bench.contenders import find, other_systems
 from bench.contenders.course import Course
-from bench.contenders.heavy import HEAVY
 from bench.contenders.slow_session import slow_settings
 from bench.harness import Experiment, Goal, say
 from bench.results import FOLDER, ResultLog
@@ -32,20 +31,27 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bench.contenders import Contender
     from bench.harness import Measurement
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-GOALS_FROM = ("keyed-sum.toml", "slow-store.toml", "heavy-hitters.toml")
-"""What is run unless a scenario is named: the files that the goals are measured on."""
+FIRST = (
+    "keyed-sum.toml",
+    "slow-store.toml",
+    "heavy-hitters.toml",
+    "word-count.toml",
+    "top-k.toml",
+    "join.toml",
+    "logistic-regression.toml",
+)
+"""What is run unless a scenario is named: one file for each algorithm, and all that goals are about."""
 OURS = ("tether-operators", "tether-store")
 
 
 def run(
     *, quick: bool, seed: int, scenario: str | None = None, resume: bool = False
 ) -> dict[str, Any]:
-    """Measure the scenarios of a file, or those that the goals are measured on."""
-    files = [Path(scenario)] if scenario else [SCENARIOS / name for name in GOALS_FROM]
+    """Measure the scenarios of a file, or one of each algorithm."""
+    files = [Path(scenario)] if scenario else [SCENARIOS / name for name in FIRST]
     found = [
         msgspec.structs.replace(one, seed=one.seed + seed)
         for path in files
@@ -53,7 +59,7 @@ def run(
     ]
     for one in found:
         for name in one.contenders:
-            _contender(one, name)  # unknown ones are told before anything runs
+            find(one.algorithm, name)  # unknown ones are told before anything runs
     with scratch() as directory:
         open_spark = _session(found, directory)
         experiments = {
@@ -97,22 +103,12 @@ def _measure(
         f"peers, {scenario.name}", seed=scenario.seed, repeats=scenario.repeats, log=log
     )
     contenders: dict[str, Callable[[], Measurement]] = {
-        name: partial(_contender(scenario, name), course) for name in scenario.contenders
+        name: partial(find(scenario.algorithm, name), course) for name in scenario.contenders
     }
     say(f"{scenario.name}: {len(contenders)} contenders, {scenario.repeats} rounds")
     experiment.measure(contenders)
     shutil.rmtree(folder, ignore_errors=True)  # input files of a scenario that is over take room
     return experiment
-
-
-def _contender(scenario: Scenario, name: str) -> Contender:
-    if scenario.algorithm != "heavy-hitters":
-        return find(name)
-    if name not in HEAVY:
-        raise BadValueError(
-            f"{name!r} does not compute heavy hitters.", do=f"Choose among {', '.join(HEAVY)}."
-        )
-    return HEAVY[name]
 
 
 def _report(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> dict[str, Any]:
@@ -141,7 +137,7 @@ def _report(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> di
 
 def _names(scenario: Scenario, name: str) -> dict[str, str]:
     """How reports show a contender."""
-    found = _contender(scenario, name)
+    found = find(scenario.algorithm, name)
     return {"kind": found.kind, "label": found.label}
 
 
@@ -156,21 +152,22 @@ def _versions() -> dict[str, str]:
 
 
 def _goals(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> list[Goal]:
-    def of(test: Callable[[Scenario], bool]) -> Experiment:
-        for one in scenarios:
-            if test(one):
-                return experiments[one.name]
-        return Experiment("not run", seed=0, repeats=0)
-
-    plain = of(lambda one: one.algorithm == "keyed-sum" and not one.store_latency)
-    slow = of(lambda one: one.algorithm == "keyed-sum" and one.store_latency > 0)
-    heavy = of(lambda one: one.algorithm == "heavy-hitters")
+    """The goals that are about one of the scenarios."""
     (ours, store), rocksdb = OURS, "spark-rocksdb"
-    return [
-        plain.goal("peers.operators_to_rocksdb_changelog", ">=", 2, rocksdb, ours),
-        plain.goal("peers.store_to_rocksdb_changelog", ">=", 2.5, rocksdb, store),
-        plain.goal("peers.to_default_store", ">=", 1.7, "spark-default", ours),
-        plain.goal("peers.to_pyflink_checkpointed", ">=", 2, "flink-table-hashmap", ours),
-        slow.goal("peers.slow_store_to_rocksdb_changelog", ">=", 5, rocksdb, ours),
-        heavy.goal("peers.hh_to_one_process_limit", "<=", 3, ours, "numpy"),
-    ]
+    found: dict[str, Experiment] = {}
+    for one in scenarios:
+        what = "slow store" if one.store_latency else one.algorithm
+        found.setdefault(what, experiments[one.name])
+    goals: list[Goal] = []
+    if plain := found.get("keyed-sum"):
+        goals += [
+            plain.goal("peers.operators_to_rocksdb_changelog", ">=", 2, rocksdb, ours),
+            plain.goal("peers.store_to_rocksdb_changelog", ">=", 2.5, rocksdb, store),
+            plain.goal("peers.to_default_store", ">=", 1.7, "spark-default", ours),
+            plain.goal("peers.to_pyflink_checkpointed", ">=", 2, "flink-table-hashmap", ours),
+        ]
+    if slow := found.get("slow store"):
+        goals += [slow.goal("peers.slow_store_to_rocksdb_changelog", ">=", 5, rocksdb, ours)]
+    if heavy := found.get("heavy-hitters"):
+        goals += [heavy.goal("peers.hh_to_one_process_limit", "<=", 3, ours, "numpy")]
+    return goals

@@ -28,18 +28,21 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Args:
         name: Shown in reports; unique among scenarios.
-        algorithm: ``keyed-sum``, ``word-count`` (of lines of ten words) or ``heavy-hitters``.
+        algorithm: What is computed; see ``bench.questions``.
         contenders: Ids out of ``bench.contenders``, in the order of the first round.
         rows: Rows in a measured epoch.
         keys: Keys (words, flows) there are; all of them are resident before the measuring begins.
         touched: Distinct keys that an epoch draws its rows from; 0: from all. Uniform data only.
         distribution: How often each key comes.
         skew: Of the Zipf distribution.
-        columns: Value columns to sum.
+        columns: Value columns to sum, or features of a model.
+        k: Items that top-k asks for.
+        panes: Length of top-k's window, in epochs.
         slots: Slots, shuffle partitions, or parallelism of a peer.
         epochs: Measured epochs.
         warm_up: Epochs before them, not counted.
-        budget: Θ of the operators, as a number of epochs' whole drift; ``inf`` never backs up.
+        budget: Θ of the operators, as a number of epochs' whole drift; ``inf`` never backs up. Heavy
+            hitters, join and logistic regression have their papers' Θ instead.
         changed_rows: Θ of the bounded state store, in changed rows.
         interval: Seconds between checkpoints of a peer that has such a setting.
         store_latency: Seconds that each request to the backup or checkpoint directory takes longer.
@@ -54,14 +57,18 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[\w .,×-]+$")]
-    algorithm: Literal["keyed-sum", "word-count", "heavy-hitters"]
+    algorithm: Literal[
+        "keyed-sum", "word-count", "heavy-hitters", "top-k", "join", "logistic-regression"
+    ]
     contenders: Annotated[list[str], msgspec.Meta(min_length=1)]
     rows: Positive
     keys: Positive = 100_000
     touched: Annotated[int, msgspec.Meta(ge=0)] = 0
     distribution: Literal["uniform", "zipf"] = "uniform"
     skew: Annotated[float, msgspec.Meta(gt=0, le=4)] = 1.0
-    columns: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    columns: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    k: Positive = 100
+    panes: Positive = 6
     slots: Positive = 2
     epochs: Positive = 12
     warm_up: Annotated[int, msgspec.Meta(ge=0)] = 2

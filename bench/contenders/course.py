@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bench.harness import Measurement
-from bench.inputs import Digest, schema_of, write_csv, write_inputs
+from bench.inputs import write_csv
+from bench.questions import question_of
 from bench.streams import scratch
-from tether.testing.epochs import read_epochs
+from tether.testing.epochs import read_epochs, write_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from bench.questions.question import Question
     from bench.scenario import Scenario
 
 
@@ -43,15 +45,30 @@ class Course:
         return self.folder / "in"
 
     @cached_property
-    def truth(self) -> Digest:
+    def question(self) -> Question:
+        """What is asked."""
+        return question_of(self.scenario)
+
+    @cached_property
+    def truth(self) -> Any:
         """The right answer; the files are written when it is first asked for."""
-        return write_inputs(self.scenario, self.source)
+        write_epochs(self.source, self.question.tables())
+        return self.question.truth(self.files)
+
+    @property
+    def files(self) -> list[Path]:
+        """The Parquet files in the order of the epochs."""
+        return sorted(self.source.glob("*.parquet"))
+
+    def written(self) -> Course:
+        """This course, its files written."""
+        _ = self.truth
+        return self
 
     @cached_property
     def csv(self) -> Path:
         """The same rows as CSV."""
-        assert self.truth
-        write_csv(self.source, self.folder / "csv")
+        write_csv(self.written().source, self.folder / "csv")
         return self.folder / "csv"
 
     @cached_property
@@ -85,8 +102,7 @@ class Course:
 
     def stream(self) -> DataFrame:
         """The files as a Spark stream, one file an epoch."""
-        assert self.truth
-        return read_epochs(self.spark, self.source, schema_of(self.scenario))
+        return read_epochs(self.spark, self.written().source, self.question.schema)
 
     @contextmanager
     def durable(self) -> Iterator[str]:
@@ -108,10 +124,11 @@ class Course:
                 session.conf.unset(name) if value is None else session.conf.set(name, value)
 
     def measurement(
-        self, times: list[float], answer: Digest, detail: dict[str, Any] | None = None
+        self, times: list[float], answer: Any, detail: dict[str, Any] | None = None
     ) -> Measurement:
         """Times of the measured epochs, with the answer checked."""
-        found = {"answer": list(answer), **(detail or {})}
+        found = {"answer": self.question.shown(answer), **(detail or {})}
         if "durable_bytes" in found:
             found["durable_bytes_per_row"] = round(found["durable_bytes"] / self.total_rows, 3)
-        return Measurement(times, answer == self.truth, found, rows=self.scenario.rows)
+        right = self.question.is_right(answer, self.truth)
+        return Measurement(times, right, found, rows=self.scenario.rows)

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from bench.contenders.course import Course
 
 
-def _module(name: str) -> Any:
+def module(name: str) -> Any:
+    """A tool that may not be installed.
+
+    Raises:
+        NotHere: It is not.
+    """
     try:
         return importlib.import_module(name)
     except ImportError:
         raise NotHere(f"{name} is not installed; do: make peers") from None
 
 
-def _whole(course: Course, seconds: float, answer: Digest) -> Measurement:
+def whole(course: Course, seconds: float, answer: Any) -> Measurement:
     """A batch over all files at once has no epochs: its time is shared out by rows."""
     part = course.scenario.rows / course.total_rows
     detail = {"whole_seconds": round(seconds, 4), "whole_rows": course.total_rows}
@@ -62,8 +67,7 @@ def numpy_epochs(course: Course) -> Measurement:
     """File after file: Arrow folds an epoch, numpy adds it to the totals kept in memory."""
     scenario, names = course.scenario, columns_of(course.scenario)
     totals, times = Totals(len(names)), []
-    assert course.truth
-    for path in sorted(course.source.glob("*.parquet")):
+    for path in course.written().files:
         begin = time.perf_counter()
         table = pq.read_table(path)
         if scenario.algorithm == "word-count":
@@ -81,10 +85,10 @@ def numpy_epochs(course: Course) -> Measurement:
 
 def polars_batch(course: Course) -> Measurement:
     """Polars over all files at once."""
-    polars = _module("polars")
-    assert course.truth
+    polars = module("polars")
+    source = course.written().source
     begin = time.perf_counter()
-    rows = polars.scan_parquet(str(course.source / "*.parquet"))
+    rows = polars.scan_parquet(str(source / "*.parquet"))
     if course.scenario.algorithm == "word-count":
         words = rows.select(polars.col("value").str.split(" ").alias("key")).explode("key")
         lazy = words.group_by("key").agg(polars.len().alias("n"))
@@ -96,15 +100,13 @@ def polars_batch(course: Course) -> Measurement:
     seconds = time.perf_counter() - begin
     arrow = found.to_arrow()
     totals = [arrow[name] for name in arrow.column_names if name != "key"]
-    return _whole(course, seconds, digest_of(arrow["key"], totals))
+    return whole(course, seconds, digest_of(arrow["key"], totals))
 
 
 def duckdb_batch(course: Course) -> Measurement:
-    """DuckDB over all files at once, with as many threads as there are slots."""
-    duckdb = _module("duckdb")
+    """DuckDB over all files at once."""
     scenario = course.scenario
-    assert course.truth
-    source = f"read_parquet('{course.source}/*.parquet')"
+    source = f"read_parquet('{course.written().source}/*.parquet')"
     if scenario.algorithm == "word-count":
         words = f"SELECT unnest(string_split(value, ' ')) AS k FROM {source}"
         query, names = f"SELECT k, COUNT(*) AS n FROM ({words}) GROUP BY k", ["n"]
@@ -112,13 +114,27 @@ def duckdb_batch(course: Course) -> Measurement:
         names = columns_of(scenario)
         sums = ", ".join(f"SUM({name})::BIGINT AS {name}" for name in names)
         query = f"SELECT k, {sums} FROM {source} GROUP BY k"
-    with duckdb.connect(config={"threads": scenario.slots}) as connection:
+    digest = ", ".join(digest_sql(scenario, "k", names))
+    seconds, ((*answer,),) = duckdb_timed(course, query, f"SELECT {digest} FROM answer")
+    return whole(course, seconds, Digest(*map(int, answer)))
+
+
+def duckdb_timed(
+    course: Course, query: str, shown: str = "FROM answer"
+) -> tuple[float, list[tuple[Any, ...]]]:
+    """Seconds of a query by DuckDB, with as many threads as there are slots; and what it gave.
+
+    Args:
+        course: What it runs over.
+        query: What is timed; its rows become the table ``answer``.
+        shown: A query over that table, not timed.
+    """
+    duckdb = module("duckdb")
+    with duckdb.connect(config={"threads": course.scenario.slots}) as connection:
         begin = time.perf_counter()
-        connection.execute(f"CREATE TABLE totals AS {query}")
+        connection.execute(f"CREATE TABLE answer AS {query}")
         seconds = time.perf_counter() - begin
-        digest = ", ".join(digest_sql(scenario, "k", names))
-        answer = Digest(*map(int, connection.execute(f"SELECT {digest} FROM totals").fetchone()))
-    return _whole(course, seconds, answer)
+        return seconds, connection.execute(shown).fetchall()
 
 
 def heavy_pairs(source: Path, threshold: float, uncounted: int) -> tuple[list[float], set[Any]]:

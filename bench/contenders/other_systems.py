@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Measurement, NotHere
-from bench.inputs import Digest, columns_of, digest_sql
+from bench.inputs import Digest, columns_of
 from bench.streams import scratch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench.contenders.course import Course
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,27 +29,42 @@ JOBS = ROOT / "bench" / "peer_jobs"
 MOST_SECONDS = 900
 
 
-def flink(course: Course, *, api: str, state: str, checkpoints: bool) -> Measurement:
-    """A PyFlink job: Table API or DataStream, state on the heap or in RocksDB, checkpoints or none."""
+def flink(
+    course: Course,
+    statement: dict[str, Any],
+    to_answer: Callable[[list[Any]], Any],
+    *,
+    api: str,
+    state: str,
+    checkpoints: bool,
+) -> Measurement:
+    """A PyFlink job.
+
+    Args:
+        course: What it runs over.
+        statement: What the job computes, in the fields that ``peer_jobs/flink.py`` takes.
+        to_answer: From the job's row of numbers to an answer.
+        api: ``table``, ``datastream``, or ``reading`` for the input alone.
+        state: ``hashmap`` or ``rocksdb``.
+        checkpoints: Whether there are any.
+    """
     python = _python_of(".venv-flink", "pyflink", "PyFlink")
     scenario = course.scenario
-    if api == "datastream" and scenario.algorithm != "keyed-sum":
+    if api == "datastream" and not statement["columns"]:
         raise NotHere("the DataStream job computes the keyed sum only")
-    names = ["n"] if scenario.algorithm == "word-count" else columns_of(scenario)
     job: dict[str, Any] = {
+        **statement,
         "api": api,
         "state": state,
         "interval": scenario.interval if checkpoints else None,
-        "algorithm": scenario.algorithm,
-        "columns": names,
         "slots": scenario.slots,
-        "digest": digest_sql(scenario, "k", names),
     }
     with scratch() as directory:
         paths = {"all": course.csv, "uncounted": _first(course, course.csv, directory / "first")}
         job["paths"] = {name: str(path) for name, path in paths.items()}
         job["checkpoints"] = str(directory / "checkpoints")
-        return _measured(course, _run(python, JOBS / "flink.py", job), "PyFlink")
+        found = _run(python, JOBS / "flink.py", job)
+    return _measured(course, found, to_answer(found.pop("answer")), "PyFlink")
 
 
 def bytewax(course: Course) -> Measurement:
@@ -56,17 +73,18 @@ def bytewax(course: Course) -> Measurement:
     scenario = course.scenario
     if scenario.algorithm != "keyed-sum":
         raise NotHere("the Bytewax job computes the keyed sum only")
-    assert course.truth
+    source = course.written().source
     with scratch() as directory:
-        first = _first(course, course.source, directory / "first")
+        first = _first(course, source, directory / "first")
         job: dict[str, Any] = {
             "columns": columns_of(scenario),
             "slots": scenario.slots,
             "interval": scenario.interval,
-            "paths": {"all": str(course.source), "uncounted": str(first)},
+            "paths": {"all": str(source), "uncounted": str(first)},
             "recovery": str(directory / "recovery"),
         }
-        return _measured(course, _run(python, JOBS / "bytewax_sums.py", job), "Bytewax")
+        found = _run(python, JOBS / "bytewax_sums.py", job)
+    return _measured(course, found, Digest(*map(int, found.pop("answer"))), "Bytewax")
 
 
 def versions() -> dict[str, str]:
@@ -136,10 +154,9 @@ def _java() -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 
-def _measured(course: Course, found: dict[str, Any], name: str) -> Measurement:
+def _measured(course: Course, found: dict[str, Any], answer: Any, name: str) -> Measurement:
     seconds = found["all_seconds"] - found["uncounted_seconds"]
     if seconds <= 0:
         raise NotHere(f"{name}'s run over all epochs was no longer than over the uncounted ones")
     each = 1_000 * seconds / course.scenario.epochs
-    answer = Digest(*map(int, found.pop("answer")))
     return course.measurement([each], answer, found)

@@ -75,7 +75,7 @@ def no_state(course: Course) -> Measurement:
     right = (sum(sums), len(sums)) == (course.truth.total, scenario.total_epochs)
     answer = course.truth if right else Digest(0, sum(sums), 0)
     return course.measurement(
-        _times(course, query), answer, {"requests_per_epoch": round(requests, 1)}
+        measured_times(course, query), answer, {"requests_per_epoch": round(requests, 1)}
     )
 
 
@@ -126,7 +126,7 @@ def stateful(
         close_stores(session)
         reader = session.read.format("statestore").options(**(options or {}))
         answer = spark_digest(course.scenario, stored(reader.load(directory)))
-    return course.measurement(_times(course, running), answer, detail)
+    return course.measurement(measured_times(course, running), answer, detail)
 
 
 def finish(writer: Any, directory: str) -> StreamingQuery:
@@ -136,7 +136,7 @@ def finish(writer: Any, directory: str) -> StreamingQuery:
     return query
 
 
-def _times(course: Course, query: StreamingQuery) -> list[float]:
+def measured_times(course: Course, query: StreamingQuery) -> list[float]:
     progress = [one for one in query.recentProgress if one["numInputRows"]]
     return epoch_times(progress, course.scenario.uncounted)
 

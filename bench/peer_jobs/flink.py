@@ -1,4 +1,4 @@
-"""A PyFlink job, run by the Python of .venv-flink: totals by key over CSV files, timed and checked.
+"""A PyFlink job, run by the Python of .venv-flink: a query over CSV files, timed and checked.
 
 Settings follow Flink's own tuning pages: mini-batches with two-phase aggregation, objects reused,
 incremental checkpoints for RocksDB. Reads CSV because the package brings no Parquet format.
@@ -51,55 +51,38 @@ def environment(job: dict[str, Any]) -> tuple[StreamExecutionEnvironment, Stream
     return stream, StreamTableEnvironment.create(stream)
 
 
-def columns(job: dict[str, Any], kind: str) -> str:
-    return ", ".join(f"{name} {kind}" for name in job["columns"])
-
-
 def declare(tables: StreamTableEnvironment, job: dict[str, Any], path: str) -> None:
-    words = job["algorithm"] == "word-count"
-    fields = "line STRING" if words else f"k BIGINT, {columns(job, 'BIGINT')}"
     tables.execute_sql(
-        f"CREATE TEMPORARY TABLE input ({fields}) WITH ('connector' = 'filesystem', "
+        f"CREATE TEMPORARY TABLE input ({job['input']}) WITH ('connector' = 'filesystem', "
         f"'path' = 'file://{path}', 'format' = 'csv')"
     )
-    key = "STRING" if words else "BIGINT"
     tables.execute_sql(
-        f"CREATE TEMPORARY TABLE nowhere (k {key}, {columns(job, 'BIGINT')}) "
-        "WITH ('connector' = 'blackhole')"
+        f"CREATE TEMPORARY TABLE nowhere ({job['output']}) WITH ('connector' = 'blackhole')"
     )
 
 
-def totals_sql(job: dict[str, Any]) -> str:
-    if job["algorithm"] == "word-count":
-        words = "SELECT word AS k FROM input CROSS JOIN UNNEST(SPLIT(line, ' ')) AS w (word)"
-        return f"SELECT k, COUNT(*) AS n FROM ({words}) GROUP BY k"
-    sums = ", ".join(f"SUM({name}) AS {name}" for name in job["columns"])
-    return f"SELECT k, {sums} FROM input GROUP BY k"
-
-
-def timed_table(job: dict[str, Any], path: str) -> float:
+def timed(job: dict[str, Any], path: str, query: str) -> float:
     _, tables = environment(job)
     declare(tables, job, path)
     begin = time.perf_counter()
-    tables.execute_sql(f"INSERT INTO nowhere {totals_sql(job)}").wait()
+    tables.execute_sql(f"INSERT INTO nowhere {query}").wait()
     return time.perf_counter() - begin
+
+
+def timed_table(job: dict[str, Any], path: str) -> float:
+    return timed(job, path, job["query"])
 
 
 def timed_reading(job: dict[str, Any], path: str) -> float:
     """Reading and parsing alone: what of the time is the CSV's."""
-    _, tables = environment(job)
-    declare(tables, job, path)
-    what = "line, 1" if job["algorithm"] == "word-count" else "*"
-    begin = time.perf_counter()
-    tables.execute_sql(f"INSERT INTO nowhere SELECT {what} FROM input").wait()
-    return time.perf_counter() - begin
+    return timed(job, path, job["reading"])
 
 
 def table_answer(job: dict[str, Any], path: str) -> list[int]:
     _, tables = environment(job)
     declare(tables, job, path)
     last = None
-    query = f"SELECT {', '.join(job['digest'])} FROM ({totals_sql(job)})"
+    query = f"SELECT {', '.join(job['answer'])} FROM ({job['query']})"
     with tables.execute_sql(query).collect() as rows:
         for row in rows:
             last = row
@@ -159,11 +142,11 @@ TIMED = {"table": timed_table, "datastream": timed_datastream, "reading": timed_
 def main() -> None:
     job = json.loads(sys.argv[1])
     api, paths = job["api"], job["paths"]
-    timed = TIMED[api]
-    timed(job, paths["uncounted"])  # the JVM's own warming up
+    run = TIMED[api]
+    run(job, paths["uncounted"])  # the JVM's own warming up
     found: dict[str, Any] = {
-        "uncounted_seconds": timed(job, paths["uncounted"]),
-        "all_seconds": timed(job, paths["all"]),
+        "uncounted_seconds": run(job, paths["uncounted"]),
+        "all_seconds": run(job, paths["all"]),
     }
     answer = datastream_answer if api == "datastream" else table_answer
     found["answer"] = answer(job, paths["all"])

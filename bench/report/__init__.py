@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report import bars, curves, page
+from bench.report import bars, curves, glance, page
 from bench.report.load import load
 from tether.core.errors import TetherError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bench.report.style import Plot
 
 FIGURES = (
+    glance.at_a_glance,
     bars.throughput,
     curves.intervals,
     curves.checkpoint_intervals,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from bench.report.load import Measured
 
-BASE = "spark-rocksdb"
+BASES = ("spark-rocksdb", "spark-foreach-batch")
+"""Whom ratios are to: Spark with RocksDB, or where that cannot be asked, what a user would write."""
 POLICIES = {"approximate": "approximate", "minibatch": "mini-batch", "upstream": "upstream backup"}
 
 
@@ -47,15 +48,17 @@ def beside(axes: Any, x: float, y: float, text: str, *, size: int = 9) -> None:
 
 
 def throughput(measured: Measured) -> Iterator[Plot]:
-    """Rows a second of all contenders, one picture a scenario, with ratios to Spark with RocksDB."""
+    """Rows a second of all contenders, one picture a scenario, with ratios to one of Spark's ways."""
     scenarios = defaultdict(list)
     for result in measured.results("peers"):
         if not varied(result):
             scenarios[result["scenario"]].append(result)
     for number, (scenario, results) in enumerate(scenarios.items()):
         rates = {result["contender"]: result["rows_per_second"] for result in results}
-        base = rates.get(BASE)
+        labels = {result["contender"]: label_of(result) for result in results}
+        base = next((name for name in BASES if name in rates), None)
         results.sort(key=lambda result: result["rows_per_second"])
+        edge = _edge(results)
         name = f"throughput-{number}"
         with drawing(name, 8.6, 1.1 + 0.34 * len(results)) as (figure, svg):
             axes = figure.subplots()
@@ -65,31 +68,45 @@ def throughput(measured: Measured) -> Iterator[Plot]:
                     result["rows_per_epoch"] / ms * 1_000 for ms in result["spread_ms"][::-1]
                 )
                 limit = result["kind"] == "limit"
+                cut = rate > edge
                 axes.barh(
                     place,
-                    rate,
+                    min(rate, edge),
                     color=KINDS[result["kind"]],
                     hatch="///" if limit else None,
                     edgecolor="white",
                     height=0.72,
                 )
-                if high > low:
+                if high > low and not cut:
                     axes.plot([low, high], [place, place], color=BLACK, linewidth=1.2)
-                ratio = f" · {rate / base:.2f}×" if base else ""
-                beside(axes, max(rate, high), place, f"{short(rate)}{ratio}")
+                ratio = f" · {rate / rates[base]:.2f}×" if base else ""
+                end = edge if cut else max(rate, high)
+                beside(axes, end, place, f"{'≫ ' if cut else ''}{short(rate)}{ratio}")
             axes.set_yticks(range(len(results)), [label_of(one) for one in results])
-            axes.set(xlim=(0, 1.32 * max(rates.values())), ylim=(-0.6, len(results) - 0.4))
-            axes.set_xlabel(f"rows a second{' · times Spark RocksDB + changelog' if base else ''}")
+            axes.set(xlim=(0, 1.32 * edge), ylim=(-0.6, len(results) - 0.4))
+            axes.set_xlabel(f"rows a second{f' · times {labels[base]}' if base else ''}")
             axes.xaxis.set_major_formatter(lambda value, _: short(value))
-            _kinds_legend(figure, {one["kind"] for one in results})
+            kinds_legend(figure, {one["kind"] for one in results})
         caption = (
             "Median over rounds; the thin line is from the slowest to the fastest round. "
             "Every answer was checked before its time counted."
         )
+        if max(rates.values()) > edge:
+            caption += " A bar with ≫ is cut off: the others could not be told apart beside it."
         yield Plot(name, f"Throughput: {scenario}", svg[0], caption, commands(results))
 
 
-def _kinds_legend(figure: Any, kinds: set[str]) -> None:
+def _edge(results: list[dict[str, Any]]) -> float:
+    """How far bars reach: a limit that dwarfs all who keep their state durable is cut off."""
+    longest = max(one["rows_per_second"] for one in results)
+    durable = [one["rows_per_second"] for one in results if one["kind"] != "limit"]
+    return float(
+        min(longest, 3 * max(durable)) if durable and longest > 8 * max(durable) else longest
+    )
+
+
+def kinds_legend(figure: Any, kinds: set[str]) -> None:
+    """What the colours mean."""
     from matplotlib.patches import Patch  # noqa: PLC0415 - an extra
 
     handles = [
@@ -157,7 +174,7 @@ def durable_bytes(measured: Measured) -> Iterator[Plot]:
         axes.set_yticks(range(len(found)), [one[0] for one in found])
         axes.set(xlim=(0, 1.15 * max(one[1] for one in found)), ylim=(-0.6, len(found) - 0.4))
         axes.set_xlabel("bytes for a row of input (fewer is better)")
-        _kinds_legend(figure, {one[2] for one in found})
+        kinds_legend(figure, {one[2] for one in found})
     caption = "Bytes written as backups or state checkpoints over the whole run, loading included."
     yield Plot("bytes", "Bytes durable per row", svg[0], caption, commands(results))
 

@@ -22,10 +22,17 @@ class Measured:
     missing: list[str]
 
     def results(self, experiment: str) -> Iterator[dict[str, Any]]:
-        """Results of all reports of an experiment, each with the command that measures it again."""
-        for report in self.reports.values():
-            if report["experiment"] == experiment:
-                for result in report["results"]:
+        """Results of all reports of an experiment, each with the command that measures it again.
+
+        A scenario that several reports have measured is taken from one of them whole: from the
+        first of a long form, or else from the first.
+        """
+        owners: dict[str, str] = {}
+        of_it = {n: one for n, one in self.reports.items() if one["experiment"] == experiment}
+        for name, report in sorted(of_it.items(), key=lambda item: bool(item[1].get("quick"))):
+            for result in report["results"]:
+                scenario = result.get("scenario", name)
+                if owners.setdefault(scenario, name) == name:
                     yield {**result, "command": command_of(report)}
 
 

@@ -54,11 +54,12 @@ def peers() -> dict[str, Any]:
         for keys in (100_000, 1_000_000, 10_000_000)
     ]
     slow = [result("tether-store", 700.0, scenario="slow store")]
+    top = [result(one, KINDS[one][2] / 2, scenario="top-k") for one in KINDS]
     slow[0]["detail"]["requests_per_epoch"] = 12.5
     return {
         "experiment": "peers",
         "environment": ENVIRONMENT,
-        "results": plain + several + grown + slow,
+        "results": plain + several + grown + slow + top,
         "skipped": {"keyed sum, a few keys: bytewax": "Bytewax is not installed; do: make peers"},
         "goals": [
             {"id": "peers.met", "target": ">= 2", "value": 2.6, "met": True},

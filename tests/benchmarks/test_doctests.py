@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-MODULES = ["inputs", "progress", "results", "scenario", "report.style"]
+MODULES = ["inputs", "progress", "questions.top_k", "results", "scenario", "report.style"]
 
 
 @pytest.mark.parametrize("name", MODULES)

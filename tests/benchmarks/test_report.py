@@ -33,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_kind_of_picture_is_drawn_and_is_well_formed(folder: Path) -> None:
     plots = plots_of(load(folder, []))
     names = {plot.name for plot in plots}
-    wanted = {"intervals", "bytes", "recovery", "bound", "growth", "speed-kept", "throughput-0"}
+    wanted = {"intervals", "bytes", "recovery", "bound", "growth", "speed-kept", "glance"}
+    wanted |= {"throughput-0", "throughput-1"}
     assert wanted <= names
     for plot in plots:
         ET.fromstring(plot.svg)
@@ -98,6 +99,43 @@ def test_the_long_form_counts_where_both_are_there(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps(report))
     (found,) = load(tmp_path, []).reports.values()
     assert found["results"][0]["median_ms"] == 400.0
+
+
+def test_a_scenario_that_two_reports_have_is_drawn_once_from_the_long_form(tmp_path: Path) -> None:
+    for name, quick, ms in (("peers", True, 1.0), ("peers-keyed-sum", False, 400.0)):
+        report = samples.peers() | {"quick": quick}
+        report["results"] = [
+            samples.result("numpy", ms, scenario=scenario)
+            for scenario in ("both", "short" if quick else "long")
+        ]
+        (tmp_path / f"{name}.json").write_text(json.dumps(report))
+    found = [(one["scenario"], one["median_ms"]) for one in load(tmp_path, []).results("peers")]
+    assert sorted(found) == [("both", 400.0), ("long", 400.0), ("short", 1.0)]
+
+
+def test_ratios_are_to_what_a_user_would_write_where_no_store_can_be_asked(tmp_path: Path) -> None:
+    report = samples.peers()
+    report["results"] = [
+        samples.result("tether-operators", 100.0, scenario="regression"),
+        samples.result("spark-default", 250.0, scenario="regression")
+        | {"contender": "spark-foreach-batch", "label": "Spark foreachBatch"},
+    ]
+    (tmp_path / "peers.json").write_text(json.dumps(report))
+    (svg,) = (plot.svg for plot in plots_of(load(tmp_path, [])) if plot.name == "throughput-0")
+    assert "2.50×" in svg
+    assert "times Spark foreachBatch" in svg
+
+
+def test_a_limit_that_dwarfs_all_others_is_cut_off(tmp_path: Path) -> None:
+    report = samples.peers()
+    report["results"] = [
+        samples.result("tether-operators", 1_000.0, scenario="top-k"),
+        samples.result("numpy", 4.0, scenario="top-k"),
+    ]
+    (tmp_path / "peers.json").write_text(json.dumps(report))
+    (plot,) = (one for one in plots_of(load(tmp_path, [])) if one.name == "throughput-0")
+    assert "≫ 250 M" in plot.svg
+    assert "cut off" in plot.caption
 
 
 def test_no_results_at_all_is_a_clear_error(tmp_path: Path) -> None:

@@ -52,6 +52,48 @@ def test_the_answer_is_right(
         warm_up=1,
         store_latency=latency,
     )
-    measured = find(contender)(Course(scenario, tmp_path, lambda: slow_spark))
+    measured = find(scenario.algorithm, contender)(Course(scenario, tmp_path, lambda: slow_spark))
     assert measured.answer_checked
+    assert len(measured.epoch_ms) == 2
+
+
+TINY = {
+    "heavy-hitters": {"rows": 2_000, "keys": 300, "skew": 1.1},
+    "top-k": {"rows": 2_000, "keys": 200, "skew": 1.1, "k": 10, "panes": 2},
+    "join": {"rows": 1_000, "keys": 200, "skew": 0.6},
+    "logistic-regression": {"rows": 4_000, "columns": 5},
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "contender"),
+    [
+        ("heavy-hitters", "tether-operators"),
+        ("heavy-hitters", "spark-default"),
+        ("top-k", "tether-operators"),
+        ("top-k", "tether-store"),
+        ("top-k", "spark-default"),
+        ("top-k", "spark-sketch"),
+        ("join", "tether-operators"),
+        ("join", "tether-sample"),
+        ("join", "tether-store"),
+        ("join", "spark-rocksdb"),
+        ("logistic-regression", "tether-operators"),
+        ("logistic-regression", "spark-foreach-batch"),
+        ("logistic-regression", "spark-pandas-state"),
+    ],
+)
+def test_every_algorithm_is_answered_right(
+    slow_spark: SparkSession, tmp_path: Path, algorithm: str, contender: str
+) -> None:
+    scenario = Scenario(
+        name="tiny",
+        algorithm=algorithm,
+        contenders=[contender],
+        epochs=2,
+        warm_up=2,
+        **TINY[algorithm],
+    )
+    measured = find(algorithm, contender)(Course(scenario, tmp_path, lambda: slow_spark))
+    assert measured.answer_checked, measured.detail
     assert len(measured.epoch_ms) == 2

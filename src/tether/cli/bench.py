@@ -101,8 +101,9 @@ def _all(*, quick: bool, seed: int, resume: bool) -> None:
     _check("peers")
     results = importlib.import_module("bench.results")
     scenarios = sorted((_root() / "bench" / "scenarios").glob("*.toml"))
+    covered = importlib.import_module("bench.peers").FIRST  # run where no scenario is named
     runs = [(name, "") for name in _known()]
-    runs += [("peers", str(path)) for path in scenarios]
+    runs += [("peers", str(path)) for path in scenarios if path.name not in covered]
     for number, (name, scenario) in enumerate(runs, 1):
         stem = results.file_name(name, quick=quick, variant=Path(scenario).stem)
         if resume and (results.FOLDER / f"{stem}.json").is_file():
