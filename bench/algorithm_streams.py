@@ -160,8 +160,8 @@ def heavy_hitters(rows: int, epochs: int, seed: int) -> Workload:
     true = set(zip(heavy["src"].to_pylist(), heavy["dst"].to_pylist(), strict=True))
 
     def query(stream: Any) -> Any:
-        local = LocalSketch(["src", "dst"], value="bytes", threshold=threshold, spread_over=SLOTS)
-        sketches = stream.apply(local, parallelism=SLOTS)
+        local = LocalSketch(["src", "dst"], value="bytes", threshold=threshold)
+        sketches = stream.apply(local, key=["src", "dst"], parallelism=SLOTS)
         return sketches.apply(GlobalSketch(threshold=threshold), parallelism=1)
 
     def check(answer: list[dict[str, Any]]) -> bool:

@@ -30,8 +30,8 @@ def sketches(course: Course) -> Measurement:
     threshold, slots = course.truth.threshold, course.scenario.slots
 
     def graph(stream: Any) -> Any:
-        local = LocalSketch(["src", "dst"], value="bytes", threshold=threshold, spread_over=slots)
-        sketched = stream.apply(local, parallelism=slots)
+        local = LocalSketch(["src", "dst"], value="bytes", threshold=threshold)
+        sketched = stream.apply(local, key=["src", "dst"], parallelism=slots)
         return sketched.apply(GlobalSketch(threshold=threshold), parallelism=1)
 
     done = tether_answers(course, graph, threshold / 100)

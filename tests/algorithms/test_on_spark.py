@@ -19,6 +19,7 @@ from tether.algorithms.logistic_regression import GlobalModel, LocalModel, model
 from tether.algorithms.online_join import JoinEstimate, JoinSample, RippleJoin, two_sides
 from tether.algorithms.top_k import SliceCounts, TopK, WindowCounts
 from tether.algorithms.word_count import MergedCounts, PartialCounts
+from tether.core.errors import BadValueError
 from tether.data import (
     dense_examples,
     incident_reports,
@@ -76,15 +77,17 @@ def streamed(spark: SparkSession, tmp_path: Path) -> Callable[..., Any]:
     return stream
 
 
+@pytest.mark.parametrize("key", [[], ["src", "dst"]], ids=["rows as read", "folded by Spark"])
 def test_heavy_hitters_as_a_stream_and_as_a_batch(
-    spark: SparkSession, run: Any, streamed: Any, tmp_path: Path
+    spark: SparkSession, run: Any, streamed: Any, tmp_path: Path, key: list[str]
 ) -> None:
     epochs = list(packets(3, 5_000, flows=500, seed=2))
     schema = "time double, src long, dst long, bytes long"
 
     def found(stream: Any) -> Any:
-        local = LocalSketch(["src", "dst"], value="bytes", threshold=100_000, spread_over=2)
-        sketches = stream.apply(local, parallelism=2)
+        slots = 1 if key else 2
+        local = LocalSketch(["src", "dst"], value="bytes", threshold=100_000, spread_over=slots)
+        sketches = stream.apply(local, key=key, parallelism=2)
         return sketches.apply(GlobalSketch(threshold=100_000), parallelism=1)
 
     last = run(found(tether.stream(streamed(epochs, schema))))[-1]
@@ -97,6 +100,25 @@ def test_heavy_hitters_as_a_stream_and_as_a_batch(
     assert all(estimate >= sums[key] for key, estimate in answer.items())
     static = found(tether.stream(spark.read.schema(schema).parquet(str(tmp_path / "in"))))
     assert {(row.src, row.dst): row.estimate for row in static.to_df().collect()} == answer
+
+
+def test_rows_are_counted_where_spark_folds_them(run: Any, streamed: Any) -> None:
+    epochs = list(packets(2, 2_000, flows=100, seed=2))
+    rows = tether.stream(streamed(epochs, "time double, src long, dst long, bytes long"))
+    local = LocalSketch(["src"], threshold=150)
+    sketches = rows.apply(local, key="src", parallelism=2)
+    last = run(sketches.apply(GlobalSketch(threshold=150), parallelism=1))[-1]
+    counts = Counter(pa.concat_tables(epochs)["src"].to_pylist())
+    assert {key for key, count in counts.items() if count >= 150} <= {row["src"] for row in last}
+    assert all(row["estimate"] >= counts[row["src"]] for row in last)
+
+
+def test_a_negative_amount_is_refused_before_it_is_added_up(run: Any, streamed: Any) -> None:
+    rows = [pa.table({"src": [1, 1], "bytes": [5, -2]})]
+    local = LocalSketch(["src"], value="bytes", threshold=150)
+    sketches = tether.stream(streamed(rows, "src long, bytes long")).apply(local, key="src")
+    with pytest.raises(BadValueError, match="'bytes' holds nulls or negative numbers"):
+        run(sketches.apply(GlobalSketch(threshold=150), parallelism=1))
 
 
 def test_hopping_windows_of_heavy_hitters(run: Any, streamed: Any) -> None:

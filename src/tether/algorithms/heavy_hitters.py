@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 
 from tether.algorithms.count_min import CountMin
 from tether.algorithms.hashing import check_hashable, hash_columns
-from tether.core.errors import BadValueError
+from tether.core.errors import BadValueError, told
 from tether.operator import EndedWindow, Loss, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+    from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
     from tether.output import Output
@@ -31,13 +32,16 @@ _HASH_SEED = 11
 _DURABLE = 1e15
 """Weight of what must never be lost: one unit is beyond any sensible θ, so it is backed up at once."""
 _MOST_ADDED = 1 << 60
+_ROWS = "__tether_rows"
+"""Column with the number of rows that Spark has folded into one."""
 
 
 class LocalSketch(Operator):
     """Upstream: a sketch of this slot's rows, and the keys that may be heavy.
 
-    Apply it without a key (rows are spread, and ``spread_over`` is the number of slots), or with
-    ``key=`` the same columns (each key meets in one slot).
+    Apply it with ``key=`` the same columns: Spark then adds up each key's rows of an epoch first, and
+    each key meets in one slot. Or without a key: rows stay where they are read, and ``spread_over``
+    is the number of slots; better where most keys come once an epoch.
 
     At an epoch's end it sends what the epoch added to its counters, so a loss here takes nothing
     from the answer: what was sent is safe downstream. After a loss the counters are raised by all
@@ -78,7 +82,7 @@ class LocalSketch(Operator):
 
     def bind(self, schema: StructType, key: list[str]) -> None:
         """Learn the types of the key."""
-        del key
+        self._folds = set(key) == set(self._key)
         from pyspark.sql.types import BinaryType, StructField, StructType  # noqa: PLC0415
 
         _check_columns(schema, self._key, self._value)
@@ -90,6 +94,19 @@ class LocalSketch(Operator):
     def parameters(self) -> Mapping[str, object]:
         """What gives the counters their meaning."""
         return {"key": self._key, "value": self._value, "sketch": _shape(self._sketch)}
+
+    def combine(self) -> list[Column] | None:
+        """Let Spark add up an epoch's rows of a key, where they meet anyway."""
+        if not self._folds:
+            return None
+        from pyspark.sql import functions as F  # noqa: PLC0415
+
+        if self._value is None:
+            return [F.count(F.lit(1)).alias(_ROWS)]
+        # What is wrong must be found before it is added up: then it could not be seen any more.
+        value = F.col(f"`{self._value}`")
+        wrong = F.raise_error(F.lit(told(_unusable(self._value, "nulls or negative numbers"))))
+        return [F.sum(F.when(value >= 0, value).otherwise(wrong)).alias(self._value)]
 
     def setup(self, state: SlotState) -> None:
         """The counters; the same as of the last sending; and the candidates already named."""
@@ -323,18 +340,23 @@ def _check_columns(schema: StructType, key: Sequence[str], value: str | None) ->
 
 
 def _amounts(batch: pa.RecordBatch, value: str | None) -> NDArray[np.int64]:
-    if value is None:
+    if value is None and _ROWS not in batch.schema.names:
         return np.ones(batch.num_rows, np.int64)
+    value = value or _ROWS
     column = batch.column(value)
     amounts = column.to_numpy(zero_copy_only=False) if not column.null_count else None
     if amounts is None or (len(amounts) and int(amounts.min()) < 0):
-        raise BadValueError(
-            f"The column {value!r} holds {'nulls' if amounts is None else 'negative numbers'}.",
-            why="A sketch adds up amounts of 0 or more; others would break its promise.",
-            do="Filter or fill them before this operator.",
-        )
+        raise _unusable(value, "nulls" if amounts is None else "negative numbers")
     whole: NDArray[np.int64] = amounts.astype(np.int64, copy=False)
     return whole
+
+
+def _unusable(value: str, what: str) -> BadValueError:
+    return BadValueError(
+        f"The column {value!r} holds {what}.",
+        why="A sketch adds up amounts of 0 or more; others would break its promise.",
+        do="Filter or fill them before this operator.",
+    )
 
 
 def _with(rows: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:

@@ -28,6 +28,16 @@ class TetherError(Exception):
         return _rebuild, (type(self), self.what, self.why, self.do)
 
 
+def told(error: TetherError) -> str:
+    """An error as text, from which it is found again where Spark passes on the text alone.
+
+    Example:
+        >>> told(TetherError("No.", do="Ask again."))
+        'tether.core.errors.TetherError: No. What to do: Ask again.'
+    """
+    return f"{type(error).__module__}.{type(error).__name__}: {error}"
+
+
 def _rebuild(cls: type[TetherError], what: str, why: str, do: str) -> TetherError:
     return cls(what, why=why, do=do)
 
