@@ -195,8 +195,8 @@ class Case:
 
 SHORT = {
     ("approximate", "counts", "a mix of faults", "random"),
-    ("upstream-backup", "hitters", "a mix of faults", "random"),
-    ("barrier-async", "loop", "a mix of faults", "random"),
+    ("upstream-backup", "hitters", "lose state", "before-attach"),
+    ("barrier-async", "loop", "lose state", "before-attach"),
     ("approximate", "counts", "the store tears a frame", "store-append"),
     ("approximate", "counts", "the store is stale", "store-read"),
     ("mini-batch", "counts", "the store fails to write", "store-commit"),

@@ -29,5 +29,5 @@ def test_cell(spark, tmp_path, record_property, case):
 
 def test_the_matrix_has_every_policy_in_its_short_form():
     assert {c.policy for c in CASES if c.short} == {c.policy for c in CASES} - {"no-tolerance"}
-    assert len({c.fault for c in CASES if c.short}) >= 6
+    assert len({c.fault for c in CASES if c.short}) >= 7
     assert len({c.name for c in CASES}) == len(CASES)
