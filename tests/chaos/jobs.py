@@ -106,9 +106,9 @@ def main() -> None:
 
     order = msgspec.json.decode(sys.argv[1], type=Order)
     workload = WORKLOADS[order.workload]
-    session = open_session(
-        order.master, app="tether tests", conf={"spark.sql.shuffle.partitions": "2"}
-    )
+    # Spark may hold a task back so long for an executor that died while it ran.
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.locality.wait": "10s"}
+    session = open_session(order.master, app="tether tests", conf=conf)
     run = Run(
         session,
         Path(order.work),
