@@ -79,6 +79,7 @@ def test_a_killed_driver_and_one_stopped_by_ctrl_c_lose_nothing(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # a life takes half a minute on a slow machine
 @pytest.mark.parametrize("name", POLICIES)
 def test_ten_failures_of_the_whole_system_in_a_row(tmp_path, record_property, name):
     """Everything is killed at a random moment, with all memory, and started again; ten times."""
