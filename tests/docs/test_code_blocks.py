@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tether.cli.app import app
 from tether.spark.session import FAIR_CHECKPOINTS
 
 from .blocks import Block, read_blocks
@@ -24,9 +26,6 @@ SECONDS_PER_PAGE = 480
 
 # Spark from pip forks some 20 helpers a micro-batch for its log files; a page need not wait for them.
 FASTER = f"--conf spark.sql.streaming.checkpointFileManagerClass={FAIR_CHECKPOINTS} pyspark-shell"
-
-# Help and errors are read as plain text, whatever terminal the tests run in.
-PLAIN = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
 
 
 def blocks_of(page: Path, *languages: str) -> list[Block]:
@@ -126,12 +125,8 @@ def tether_complaint(arguments: list[str]) -> str:
     """What the command says against its arguments. ``--help`` at the end keeps it from running:
     unknown subcommands and options are still refused before the help is shown.
     """
-    program = Path(sys.executable).parent / "tether"
-    command = [program, *arguments, "--help"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env=PLAIN
-    )
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+    done = CliRunner().invoke(app, [*arguments, "--help"])
+    return "" if done.exit_code == 0 else done.output
 
 
 def test_a_failing_block_is_found_with_its_line(tmp_path: Path) -> None:
@@ -151,6 +146,14 @@ def test_blocks_build_on_each_other_and_marked_ones_are_left_out(tmp_path: Path)
         "```text\nno code\n```\n\n1. in a list\n\n   ```python\n   print(x, __name__)\n   ```\n"
     )
     assert run_page(tmp_path, page).stdout == "[1] __main__\n"
+
+
+def test_the_command_is_installed() -> None:
+    program = Path(sys.executable).parent / "tether"
+    done = subprocess.run(
+        [program, "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_unknown_subcommand_or_option_is_refused() -> None:

@@ -376,6 +376,9 @@ def test_a_query_stopped_in_the_middle_of_an_epoch_is_flushed_all_the_same(count
     assert at_work.wait(60)
     query.stop()
     assert query.exception() is None
+    assert query._supervisor.current.exception() is None, (
+        "Spark took the interruption for a failure"
+    )
     assert query.story()[-1].detail["flushed"]
     report = describe_store(open_store(str(counting.work / "backup")))
     assert report.frames_by_cause == {"flush": 2}

@@ -44,16 +44,21 @@ def demo(
         work = Path(name)
         view.say(f"Writing {epochs * words:,} words …")
         truth = write_words(work / "in", epochs=epochs, words_per_epoch=words, seed=seed)
-        result = _survive(work, epochs, words, policy, view)
-        answer = pq.read_table(work / "answer.parquet")
-        error = worst_error(answer, truth)
-        result |= {
-            "words": epochs * words,
-            "worst_error": error,
-            "within": error <= result["spent"],
-        }
-        view.verdict(answer, truth, result)
-        result["costs"] = _costs(work / "in", policy, view) if costs else []
+        arguments = [str(work / "in"), str(epochs), policy, str(work), "costs" if costs else ""]
+        job, events, result = _survive(arguments, work / "job.log", epochs, words, view)
+        try:
+            answer = pq.read_table(work / "answer.parquet")
+            error = worst_error(answer, truth)
+            result |= {
+                "words": epochs * words,
+                "worst_error": error,
+                "within": error <= result["spent"],
+            }
+            view.verdict(answer, truth, result)
+            result["costs"] = _costs(events, view) if costs else []
+        finally:
+            kill_all(job.pid)
+            job.wait()
         view.costs(result["costs"])
     if as_json:
         print(json.dumps(result))
@@ -64,17 +69,18 @@ def demo(
         )
 
 
-def _survive(work: Path, epochs: int, words: int, policy: str, view: DemoView) -> dict[str, Any]:
-    """Run the job to its end, killing a Python worker at a third and the whole job at two thirds."""
-    arguments = [str(work / "in"), str(epochs), policy, str(work)]
+def _survive(
+    arguments: list[str], log: Path, epochs: int, words: int, view: DemoView
+) -> tuple[subprocess.Popen[str], Iterator[dict[str, Any]], dict[str, Any]]:
+    """Run the job until it has its answer, killing a worker at a third and all of it at two thirds."""
     plan = [("a Python worker", epochs // 3), ("the whole job, driver and all", 2 * epochs // 3)]
     killed: list[str] = []
     recoveries: list[dict[str, Any]] = []
-    done: dict[str, Any] | None = None
-    while done is None:
-        job = _start("tether.cli.demo_job", arguments, work / "job.log")
+    while True:
+        job = _start("tether.cli.demo_job", arguments, log)
+        events = _events(job)
         try:
-            for event in _events(job):
+            for event in events:
                 if event["event"] == "progress":
                     view.progress(event, epochs, words)
                     if plan and plan[0][1] <= event["epochs"] < epochs:
@@ -90,24 +96,20 @@ def _survive(work: Path, epochs: int, words: int, policy: str, view: DemoView) -
                     if event["what"] == "recovery":
                         recoveries.append(event["detail"])
                 elif event["event"] == "done":
-                    done = event
-        finally:
+                    bound = {name: event[name] for name in ("spent", "promised")}
+                    return job, events, {"killed": killed, "recoveries": recoveries, **bound}
+        except BaseException:
             kill_all(job.pid)
-            job.wait()
-        if done is None:
-            if not killed or not killed[-1].startswith("the whole job"):
-                raise TetherError(
-                    "The demo's job ended by itself.",
-                    why=(work / "job.log").read_text()[-2000:],
-                    do="Is Java 17 or newer there? Try: make setup",
-                )
-            view.say("The job is dead. Starting it again from its checkpoint and backup …")
-    return {
-        "killed": killed,
-        "recoveries": recoveries,
-        "spent": done["spent"],
-        "promised": done["promised"],
-    }
+            raise
+        kill_all(job.pid)
+        job.wait()
+        if not killed or not killed[-1].startswith("the whole job"):
+            raise TetherError(
+                "The demo's job ended by itself.",
+                why=log.read_text()[-2000:],
+                do="Is Java 17 or newer there? Try: make setup",
+            )
+        view.say("The job is dead. Starting it again from its checkpoint and backup …")
 
 
 def _strike(victim: str, job: int) -> bool:
@@ -117,14 +119,10 @@ def _strike(victim: str, job: int) -> bool:
     return bool(workers) and kill(workers[-1])
 
 
-def _costs(source: Path, policy: str, view: DemoView) -> list[dict[str, Any]]:
+def _costs(events: Iterator[dict[str, Any]], view: DemoView) -> list[dict[str, Any]]:
+    """The job goes on with them when it has given its answer: its Spark is there, and warm."""
     view.say("The same stream without failures, side by side …")
-    job = _start("tether.cli.demo_cost", [str(source), policy], source.parent / "cost.log")
-    try:
-        return [event for event in _events(job) if event["event"] == "cost"]
-    finally:
-        kill_all(job.pid)
-        job.wait()
+    return [event for event in events if event["event"] == "cost"]
 
 
 def _start(module: str, arguments: list[str], log: Path) -> subprocess.Popen[str]:

@@ -1,40 +1,47 @@
-"""What the demo's stream costs under several kinds of fault tolerance, in one process.
+"""What the demo's stream costs under several kinds of fault tolerance, in the main job's process.
 
-Prints one JSON object a line: ``{"event": "cost", "contender": …, "median_ms": …}``.
+Tells one JSON object a line: ``{"event": "cost", "contender": …, "median_ms": …}``.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tether
 from tether.algorithms.word_count import WordCount
-from tether.cli.demo_job import SLOTS, tell, words
-from tether.cli.session import open_session
+from tether.cli.demo_stream import SLOTS, tell, words
 from tether.core.parse import parse_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
-EPOCHS = 10
+EPOCHS = 8
 """Of the demo's, the first so many: enough for a median, and for four contenders in half a minute."""
-WARM_UP = 4
+WARM_UP = 2
+ROUNDS = 2
+"""Contenders run in turn, so that a machine that is busy for a while is so for all of them."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def median_epoch(progress: list[dict[str, Any]]) -> float:
-    """Median milliseconds of an epoch after the warm-up."""
+def warm_epochs(progress: list[dict[str, Any]]) -> list[float]:
+    """Milliseconds of each epoch after the warm-up."""
     times: list[float] = [report["durationMs"]["triggerExecution"] for report in progress]
-    return statistics.median(times[WARM_UP:] or times)
+    return times[WARM_UP:] or times
 
 
-def tether_cost(session: SparkSession, source: str, policy: str, work: Path) -> tuple[float, int]:
-    """Median epoch under a policy, and bytes made durable."""
+Cost = tuple[list[float], int | None]
+"""Milliseconds of the measured epochs, and bytes made durable where they are known."""
+
+
+def tether_cost(policy: str, session: SparkSession, source: str, work: Path) -> Cost:
+    """The count under a policy."""
     query = (
         tether.stream(words(session, source))
         .apply(WordCount(), key="word", parallelism=SLOTS)
@@ -46,11 +53,11 @@ def tether_cost(session: SparkSession, source: str, policy: str, work: Path) -> 
         )
     )
     query.awaitTermination()
-    return median_epoch(query.recentProgress), query.totals()["backup_bytes"]
+    return warm_epochs(query.recentProgress), query.totals()["backup_bytes"]
 
 
-def spark_cost(session: SparkSession, source: str, work: Path) -> float:
-    """Median epoch of the same count in Spark's own words, with RocksDB and its changelog."""
+def spark_cost(session: SparkSession, source: str, work: Path) -> Cost:
+    """The same count in Spark's own words, with RocksDB and its changelog."""
     session.conf.set("spark.sql.shuffle.partitions", str(SLOTS))
     session.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     session.conf.set(
@@ -60,7 +67,7 @@ def spark_cost(session: SparkSession, source: str, work: Path) -> float:
     writer = writer.format("noop").option("checkpointLocation", str(work / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    return median_epoch(query.recentProgress)
+    return warm_epochs(query.recentProgress), None
 
 
 def first_epochs(source: Path) -> str:
@@ -72,24 +79,24 @@ def first_epochs(source: Path) -> str:
     return str(some)
 
 
-def main() -> None:
-    """Arguments: source directory, policy of the main job."""
-    source, policy = first_epochs(Path(sys.argv[1])), sys.argv[2]
-    session = open_session(f"local[{SLOTS},8]", app="tether demo, costs")
-    # The first run warms Spark up and is not told: whoever came first would seem the slowest.
-    for number, name in enumerate(("no-tolerance", "no-tolerance", policy, "mini-batch")):
-        with tempfile.TemporaryDirectory(prefix="tether-demo-") as work:
-            cost, written = tether_cost(session, source, name, Path(work))
-            if number > 0:
-                tell("cost", contender=f"Tether, {name}", median_ms=cost, backup_bytes=written)
-    with tempfile.TemporaryDirectory(prefix="tether-demo-") as work:
-        tell(
-            "cost",
-            contender="Spark's groupBy().count(), RocksDB + changelog",
-            median_ms=spark_cost(session, source, Path(work)),
-            backup_bytes=None,
-        )
+def tell_costs(session: SparkSession, source: Path, policy: str) -> None:
+    """Measure the contenders in turn; ``policy`` is the main job's.
 
-
-if __name__ == "__main__":
-    main()
+    The session has run the main job by then, so the first contender finds it as warm as the last.
+    """
+    some = first_epochs(source)
+    contenders: dict[str, Callable[[SparkSession, str, Path], Cost]] = {
+        f"Tether, {name}": partial(tether_cost, name)
+        for name in ("no-tolerance", policy, "mini-batch")
+    }
+    contenders["Spark's groupBy().count(), RocksDB + changelog"] = spark_cost
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    written: dict[str, int | None] = {}
+    for _ in range(ROUNDS):
+        for name, cost in contenders.items():
+            with tempfile.TemporaryDirectory(prefix="tether-demo-") as work:
+                measured, written[name] = cost(session, some, Path(work))
+                times[name] += measured
+    for name, milliseconds in times.items():
+        median = statistics.median(milliseconds)
+        tell("cost", contender=name, median_ms=median, backup_bytes=written[name])

@@ -1,41 +1,29 @@
 """The demo's Spark job, a process of its own so that it can be killed whole.
 
-Prints one JSON object a line: ``{"event": "progress" | "story" | "done", …}``.
+Prints one JSON object a line: ``{"event": "progress" | "story" | "done" | "cost", …}``.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow.parquet as pq
 
 import tether
 from tether.algorithms.word_count import WordCount
+from tether.cli.demo_cost import tell_costs
+from tether.cli.demo_stream import SLOTS, tell, words
 from tether.cli.session import open_session
 from tether.core.parse import parse_policy
-from tether.testing.epochs import read_epochs
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tether.spark.query import Query
-
-SLOTS = 2
-
-
-def words(session: SparkSession, source: str) -> DataFrame:
-    """The demo's files as a stream, one an epoch."""
-    return read_epochs(session, Path(source), "word string")
-
-
-def tell(event: str, **facts: Any) -> None:
-    """One line to the parent."""
-    print(json.dumps({"event": event, **facts}), flush=True)
 
 
 def start(session: SparkSession, source: str, policy: str, work: Path) -> Query:
@@ -83,7 +71,7 @@ def follow(query: Query, epochs: int) -> None:
 
 
 def main() -> None:
-    """Arguments: source directory, number of epochs, policy, work directory."""
+    """Arguments: source directory, number of epochs, policy, work directory, "costs" or nothing."""
     source, epochs, policy, work = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     session = open_session(f"local[{SLOTS},8]", app="tether demo")
     query = start(session, source, policy, work)
@@ -92,6 +80,8 @@ def main() -> None:
     bound = query.bound()
     query.stop()
     tell("done", spent=bound.spent, promised=bound.promised)
+    if sys.argv[5] == "costs":
+        tell_costs(session, Path(source), policy)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,9 @@ def open_session(
         # All cores read, also where an epoch is one file of a few megabytes: by default Spark counts
         # opening a file as four of them, and leaves such an epoch to one task.
         .config("spark.sql.files.openCostInBytes", "262144")
+        # An epoch's groups fit into the faster of the two hash tables that Spark aggregates with: a
+        # quarter of a million of them, where by default it turns to the slower one after 65,536.
+        .config("spark.sql.codegen.aggregate.fastHashMap.capacityBit", "18")
         # Slots are pinned by locality: Spark must not trade it for a free core elsewhere, ...
         .config("spark.shuffle.reduceLocality.enabled", "false")
         .config("spark.locality.wait", "60s")

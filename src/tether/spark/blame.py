@@ -22,6 +22,8 @@ _PARTS = re.compile(
     r"^(?P<what>.*?)(?: Why: (?P<why>.*?))?(?: What to do: (?P<do>.*))?$", re.DOTALL
 )
 
+_MOST_CHARACTERS = 1_000
+
 
 def tether_error(error: BaseException) -> TetherError:
     """The error of ours that caused ``error``, or one that wraps it.
@@ -46,6 +48,32 @@ def tether_error(error: BaseException) -> TetherError:
         why="Spark or the sink raised it; the whole text is this error's cause.",
         do="See the driver's log.",
     )
+
+
+def told_to_spark(error: Exception, *, stopping: bool) -> Exception:
+    """What Spark is told of an epoch that broke off: little, for it cannot take much.
+
+    Spark searches the text for an interruption, by a pattern that recurses at every character. Over
+    a text as long as a stack trace the JVM's own stack overflows, and the query's thread dies of that.
+
+    Args:
+        error: What broke the epoch off; the caller keeps it for the user.
+        stopping: Whether the query is being stopped: the text is then one that Spark takes for the
+            interruption that it is, and not for a failure.
+
+    Example:
+        >>> error = RuntimeError("An error occurred while calling o1.save" + " at org.apache" * 9_000)
+        >>> len(str(told_to_spark(error, stopping=False))) < 1_200
+        True
+    """
+    if stopping:
+        return InterruptedError(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling an epoch, "
+            "which was stopped: java.lang.InterruptedException"
+        )
+    ours = tether_error(error)
+    whole = len(str(ours)) < _MOST_CHARACTERS
+    return ours if whole else type(ours)(ours.what[:_MOST_CHARACTERS], do="See the driver's log.")
 
 
 def blamed(where: str, error: Exception) -> Exception:

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from tether.core.errors import BadValueError
 from tether.core.graph import Graph, Node
 from tether.core.rewind import plan_rewind
+from tether.spark.blame import told_to_spark
 from tether.spark.checkpoint import SparkCheckpoint
 from tether.spark.exactness import keeps_rows
 from tether.spark.faults import reach
@@ -102,11 +103,14 @@ class EpochDriver:
         with self._running:
             try:
                 self._run(rows, epoch)
-            except BaseException as error:
+            except Exception as error:
                 if is_loss(error):
                     self._lost = (epoch, what_was_lost(error))
                 elif not self.stopping:
                     self.failure = error
+                raise told_to_spark(error, stopping=self.stopping) from None
+            except BaseException as error:
+                self.failure = error
                 raise
 
     def _run(self, rows: DataFrame, epoch: int) -> None:

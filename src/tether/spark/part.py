@@ -256,7 +256,7 @@ class Part:
             self._snapshot = self._keeper.begin(epoch)
         elif self._store is not None and self._jobs.lopsided(self.ledgers.values()):
             self.flush(epoch - 1)  # Spark has committed that one
-            self.clean()  # where a slot leaves for another executor, nobody would ever look again
+            self.clean()  # where they are now: nobody would find them there after the move
             self._jobs.place_anew()
             self._story.add("respread", "executors have joined", epoch)
         try:

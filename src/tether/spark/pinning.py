@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 from tether.spark.plan import SLOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SETTLE_SECONDS = 1.5
@@ -31,11 +28,6 @@ def has_one_executor(session: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _linger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    time.sleep(SPREAD_SECONDS)
-    yield from batches
-
-
 class Anchor:
     """The anchor table of one operator's slots.
 
@@ -47,20 +39,23 @@ class Anchor:
 
     def __init__(self, session: SparkSession, slots: int, patience: float = 20.0) -> None:
         _await_executors(session, patience)
+        # It lingers in Java: when an executor has died its anchors are made anew within the tasks of
+        # the slots, and there a Python function would have to wait for a second Python worker to start.
+        linger = (
+            f"reflect('java.lang.Thread', 'sleep', {round(1000 * SPREAD_SECONDS)}L) AS lingered"
+        )
         table = (
             session.range(0, slots, 1, 1)
             .selectExpr(f"CAST(id AS INT) AS {SLOT}")
             .repartitionById(slots, SLOT)
-            .mapInArrow(_linger, f"{SLOT} INT")
-            # mapInArrow hides how its rows are partitioned; say it again, on rows that are in place.
-            .repartitionById(slots, SLOT)
+            .selectExpr(SLOT, linger)
         )
         self._table = table.cache()
         self._table.count()
 
     def pin(self, rows: DataFrame) -> DataFrame:
         """The same rows, each partition now preferring the executor of its slot."""
-        return self._table.hint("shuffle_hash").join(rows, SLOT)
+        return self._table.select(SLOT).hint("shuffle_hash").join(rows, SLOT)
 
     def release(self) -> None:
         """Forget the placement."""

@@ -157,10 +157,15 @@ class CellPrimitive(Primitive):
         one replaces everything before it.
         """
         self.place.expect(Phase.RESTORING)
-        for number, batch in enumerate(batches):
-            if number == 0 and is_full(batch):
-                self._empty()
+        parts = list(batches)
+        if parts and is_full(parts[0]):
+            self._empty()
+        self._expect(sum(batch.num_rows for batch in parts))
+        for batch in parts:
             self._load(batch)
+
+    def _expect(self, entries: int) -> None:
+        """Make ready for so many entries that are about to be loaded."""
 
     @abstractmethod
     def _load(self, batch: pa.RecordBatch) -> None:

@@ -63,6 +63,8 @@ class Index:
         self._prefix = prefix
         self._word = INDEX + KEY_WORDS * odd  # serial number of the file << 8 | log2 of places
         self._words = place.page.words
+        self.expected = 0
+        """Keys that are known to come: a first file for all of them need not grow with each batch."""
         self._open()
 
     def _open(self) -> None:
@@ -143,7 +145,8 @@ class Index:
         rows, places, steps = found
         absent = (rows < 0).nonzero()[0]
         if not self._known:
-            self._rebuild(batch, 0, min(len(absent), _FIRST_GUESS), boundary)
+            guess = min(len(absent), _FIRST_GUESS)
+            self._rebuild(batch, 0, max(guess, self.expected), boundary)
             places = self._homes(batch.hashes)
         start = places.take(absent), steps.take(absent)
         while True:

@@ -166,6 +166,9 @@ class Keyed(CellPrimitive):
     def _empty(self) -> None:
         self._zero_counts()
 
+    def _expect(self, entries: int) -> None:
+        self._keys.index.expected = entries
+
     def refresh(self) -> None:
         """Follow what other processes did."""
         super().refresh()
