@@ -8,17 +8,20 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.chaos import plans
+from tests.chaos.plans import PASSES
+
 import tether
 from tether.core.errors import BackupError, BackupUnreadableError, TetherError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.chaos.workloads import Workload
+    from tests.chaos.plans import Plan
 
-    from tether.testing.injector import Injector
-
-ALL = ("counts", "words", "pipeline", "loop", "regression", "hitters")
+ALL = ("counts", "words", "pipeline", "loop", "regression", "hitters", "top-k")
+MOVED = ("counts", "words", "loop", "hitters", "top-k")
+"""Workloads whose executors and drivers are killed: with regression there is no more to see."""
 POLICIES: dict[str, Callable[[float], Any]] = {
     "no-tolerance": lambda theta: tether.NoTolerance(),
     "approximate": tether.Approximate,
@@ -32,8 +35,31 @@ EXACT = tuple(name for name in KEEPS if name != "approximate")
 REPLAYS = ("approximate", "mini-batch", "upstream-backup")
 """Policies under which a lost slot restores itself; the others take the whole query back."""
 
-PASSES = ("before-attach", "halfway", "after-apply", "after-commit")
-"""Points that every slot passes in every epoch."""
+WORKER_POINTS = {
+    **dict.fromkeys(PASSES, tuple(POLICIES)),
+    "during-backup": KEEPS,
+    "after-log": ("upstream-backup",),
+    "during-writing": ("barrier-async",),
+}
+"""Where a slot's worker can be struck while nothing is lost, with the policies that come there."""
+# Whoever dies after the second has something to recover: so that point is come to, too.
+AT_EVERY_POINT = ("before-attach", "during-recovery", *list(WORKER_POINTS)[1:])
+DRIVERS_OWN = ("after-job", "before-spark-commit")
+
+
+@dataclass(frozen=True)
+class Process:
+    """What a cell needs that does not run in the session of all tests.
+
+    Attributes:
+        master: Spark's; in local mode the driver and its executor are one.
+        arena_scope: Whether resident state dies with its executor.
+        restarts: Whether it is the driver that dies, so that the query must be started again.
+    """
+
+    master: str = "local[2,4]"
+    arena_scope: str = "executor"
+    restarts: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,9 +75,10 @@ class Kind:
         widens: Whether the bound may be wider than Θ by what is reported as extra.
         workloads: Those that it makes sense for.
         small_disk: Whether backups are on a disk that can be filled.
+        process: How to run it as a process of its own; None where the tests' session will do.
     """
 
-    plan: Callable[[Injector, Workload, Any], Any]
+    plan: Plan
     points: dict[str, tuple[str, ...]]
     loses: bool = False
     stops: tuple[type[TetherError], ...] = ()
@@ -59,154 +86,79 @@ class Kind:
     widens: bool = False
     workloads: tuple[str, ...] = ("counts", "pipeline", "loop")
     small_disk: bool = False
-
-
-def _lose_all(injector: Injector, workload: Workload, epoch: int) -> None:
-    for operator, slot in workload.all_slots():
-        injector.at("before-attach", "forget", operator=operator, slot=slot, epoch=epoch)
-
-
-def _lose_one(injector: Injector, workload: Workload, epoch: int) -> None:
-    operator, slot = workload.all_slots()[-1]
-    injector.at("before-attach", "forget", operator=operator, slot=slot, epoch=epoch)
-
-
-def _strike(action: Any, **more: Any) -> Callable[[Injector, Workload, Any], None]:
-    def plan(injector: Injector, workload: Workload, point: Any) -> None:
-        for epoch in (2, 4):
-            injector.at(point, action, epoch=epoch, **more)
-
-    return plan
-
-
-def _strike_everywhere(injector: Injector, workload: Workload, point: Any) -> None:
-    for epoch, place in enumerate((*PASSES, "during-backup"), 1):
-        injector.at(place, "kill", epoch=epoch)  # type: ignore[arg-type]
-
-
-def _strike_after_loss(action: Any) -> Callable[[Injector, Workload, Any], None]:
-    """State is lost, and whoever brings it back is struck, twice."""
-
-    def plan(injector: Injector, workload: Workload, point: Any) -> None:
-        _lose_all(injector, workload, 4)
-        for _ in range(2):
-            injector.at(point, action, epoch=4)
-
-    return plan
-
-
-def _lose(injector: Injector, workload: Workload, point: Any) -> None:
-    _lose_one(injector, workload, 2)
-    _lose_all(injector, workload, 5)
-
-
-def _mix(injector: Injector, workload: Workload, point: Any) -> None:
-    """What chance wants, but always a loss of everything in the end."""
-    injector.scatter(3, epochs=5, slots=2, points=PASSES, actions=("kill", "raise"))
-    injector.scatter(1, epochs=4, slots=1, points=("before-attach",), actions=("forget",))
-    _lose_all(injector, workload, 5)
-    injector.at("during-recovery", "kill", epoch=5)
-
-
-def _remove_arenas(injector: Injector, workload: Workload, point: Any) -> Any:
-    def hook(epoch: int, place: Any) -> None:
-        if epoch == 4:
-            for arena in place.arenas():
-                injector.remove(arena)
-
-    return hook
-
-
-def _fill_disk(injector: Injector, workload: Workload, point: Any) -> Any:
-    """From one epoch to another, or until the query stops; once."""
-
-    def hook(epoch: int, place: Any) -> None:
-        if epoch == 3 and not injector.struck():
-            injector.fill(place.disk)
-        elif epoch == 5:
-            place.disk.free()
-
-    return hook
-
-
-def _spoil_append(action: Any) -> Callable[[Injector, Workload, Any], None]:
-    """A backup goes wrong, and then it is needed."""
-
-    def plan(injector: Injector, workload: Workload, point: Any) -> None:
-        operator, slot = workload.all_slots()[-1]
-        injector.at("store-append", action, operator=operator, slot=slot, epoch=2)
-        _lose_all(injector, workload, 5)
-
-    return plan
-
-
-def _spoil_read(action: Any) -> Callable[[Injector, Workload, Any], None]:
-    def plan(injector: Injector, workload: Workload, point: Any) -> None:
-        _lose_all(injector, workload, 5)
-        injector.at("store-read", action, seconds=1.0)
-
-    return plan
+    process: Process | None = None
 
 
 FAULTS: dict[str, Kind] = {
-    "kill a Python worker": Kind(
-        _strike("kill"),
-        {
-            **dict.fromkeys(PASSES, tuple(POLICIES)),
-            "during-backup": KEEPS,
-            "after-log": ("upstream-backup",),
-            "during-writing": ("barrier-async",),
-        },
-        workloads=ALL,
-    ),
-    "kill at every point": Kind(_strike_everywhere, {"every": KEEPS}),
+    "kill a Python worker": Kind(plans.strike("kill"), WORKER_POINTS, workloads=ALL),
+    "kill at every point": Kind(plans.strike_everywhere, {"every": KEEPS}),
     "kill in compaction": Kind(
-        _strike("kill"), {"during-compaction": ("mini-batch",)}, workloads=("wide",)
+        plans.strike("kill"), {"during-compaction": ("mini-batch",)}, workloads=("wide",)
     ),
     "hang a Python worker": Kind(
-        _strike("hang", seconds=1.5), {"halfway": KEEPS, "during-backup": KEEPS}
+        plans.strike("hang", seconds=1.5), {"halfway": KEEPS, "during-backup": KEEPS}
     ),
-    "a task fails": Kind(_strike("raise"), dict.fromkeys(("halfway", "after-apply"), KEEPS)),
-    "lose state": Kind(_lose, {"before-attach": KEEPS}, loses=True, workloads=ALL),
+    "a task fails": Kind(plans.strike("raise"), dict.fromkeys(("halfway", "after-apply"), KEEPS)),
+    "lose state": Kind(plans.lose, {"before-attach": KEEPS}, loses=True, workloads=ALL),
     "lose state, kill the recovery": Kind(
-        _strike_after_loss("kill"),
+        plans.strike_after_loss("kill"),
         {"during-recovery": KEEPS, "during-replay": ("upstream-backup",)},
         loses=True,
     ),
-    "remove the arenas": Kind(_remove_arenas, {"between epochs": KEEPS}, loses=True),
+    "remove the arenas": Kind(plans.remove_arenas, {"between epochs": KEEPS}, loses=True),
     "the driver fails": Kind(
-        _strike("raise"),
+        plans.strike("raise"),
         {"after-job": KEEPS, "before-spark-commit": KEEPS},
         stops=(TetherError,),
     ),
     "the driver fails over a rewind": Kind(
-        _strike_after_loss("raise"),
+        plans.strike_after_loss("raise"),
         {"during-rewind": ("barrier-async", "barrier-sync")},
         loses=True,
         stops=(TetherError,),
     ),
+    "kill executors": Kind(
+        plans.strike_one_after_the_other(AT_EVERY_POINT, apart=2),
+        {"every": KEEPS},
+        loses=True,
+        workloads=MOVED,
+        process=Process("local-cluster[2,1,900]", restarts=False),
+    ),
+    "kill the driver and all memory": Kind(
+        plans.strike_one_after_the_other((*AT_EVERY_POINT, *DRIVERS_OWN)),
+        {"every": KEEPS},
+        loses=True,
+        workloads=MOVED,
+        process=Process(),
+    ),
+    "kill the driver, memory stays": Kind(
+        plans.strike_one_after_the_other((*WORKER_POINTS, *DRIVERS_OWN)),
+        {"every": KEEPS},
+        workloads=MOVED,
+        process=Process(arena_scope="node"),
+    ),
     "the store fails to write": Kind(
-        _strike("fail"), {"store-append": KEEPS, "store-commit": KEEPS}, stops=(BackupError,)
+        plans.strike("fail"), {"store-append": KEEPS, "store-commit": KEEPS}, stops=(BackupError,)
     ),
     "the disk is full": Kind(
-        _fill_disk, {"between epochs": KEEPS}, stops=(BackupError,), small_disk=True
+        plans.fill_disk, {"between epochs": KEEPS}, stops=(BackupError,), small_disk=True
     ),
     "the store fails to read": Kind(
-        _spoil_read("fail"), {"store-read": REPLAYS}, loses=True, stops=(BackupError,)
+        plans.spoil_read("fail"), {"store-read": REPLAYS}, loses=True, stops=(BackupError,)
     ),
     "the store stalls": Kind(
-        _strike("stall", seconds=1.0), {"store-append": KEEPS, "store-commit": KEEPS}
+        plans.strike("stall", seconds=1.0), {"store-append": KEEPS, "store-commit": KEEPS}
     ),
     "the store tears a frame": Kind(
-        _spoil_append("tear"),
+        plans.spoil_append("tear"),
         {"store-append": KEEPS},
         loses=True,
         stops=(BackupUnreadableError,),
         ends=(BackupUnreadableError,),
         widens=True,
     ),
-    "the store is stale": Kind(_spoil_read("stale"), {"store-read": REPLAYS}, loses=True),
-    "a mix of faults": Kind(_mix, {"random": KEEPS}, loses=True, workloads=ALL),
+    "the store is stale": Kind(plans.spoil_read("stale"), {"store-read": REPLAYS}, loses=True),
+    "a mix of faults": Kind(plans.mix, {"random": KEEPS}, loses=True, workloads=ALL),
 }
 
 
@@ -227,13 +179,24 @@ class Case:
             " ", "_"
         )
 
+    @property
+    def kind(self) -> Kind:
+        return FAULTS[self.fault]
+
+    def must_strike(self) -> set[str]:
+        """Of the points of a process that is killed at every one: those this policy comes to."""
+        passed = {point for point, who in WORKER_POINTS.items() if self.policy in who}
+        if self.kind.process is None:
+            return set()
+        if self.kind.loses:
+            passed.add("during-recovery")
+        return passed | set(DRIVERS_OWN if self.kind.process.restarts else ())
+
 
 SHORT = {
-    ("approximate", "counts", "kill at every point", "every"),
     ("approximate", "counts", "a mix of faults", "random"),
-    ("mini-batch", "pipeline", "a mix of faults", "random"),
-    ("upstream-backup", "loop", "a mix of faults", "random"),
-    ("barrier-async", "loop", "a mix of faults", "random"),
+    ("upstream-backup", "hitters", "lose state", "before-attach"),
+    ("barrier-async", "loop", "lose state", "before-attach"),
     ("approximate", "counts", "the store tears a frame", "store-append"),
     ("approximate", "counts", "the store is stale", "store-read"),
     ("mini-batch", "counts", "the store fails to write", "store-commit"),

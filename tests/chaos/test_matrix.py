@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import pytest
 
+from .checking import check
 from .matrix import cases
-from .running import check
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
 CASES = list(cases())
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=c.name, marks=[] if c.short else [pytest.mark.long]) for c in CASES],
-)
+def marks(case):
+    of_a_process = [pytest.mark.timeout(900)] if case.kind.process else []
+    return of_a_process + ([] if case.short else [pytest.mark.long])
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name, marks=marks(c)) for c in CASES])
 def test_cell(spark, tmp_path, record_property, case):
     record_property("chaos", (case.policy, case.fault, case.seed))
     check(spark, tmp_path, case)
@@ -27,5 +29,5 @@ def test_cell(spark, tmp_path, record_property, case):
 
 def test_the_matrix_has_every_policy_in_its_short_form():
     assert {c.policy for c in CASES if c.short} == {c.policy for c in CASES} - {"no-tolerance"}
-    assert len({c.fault for c in CASES if c.short}) >= 6
+    assert len({c.fault for c in CASES if c.short}) >= 7
     assert len({c.name for c in CASES}) == len(CASES)

@@ -13,7 +13,10 @@ from tether.testing.epochs import write_epochs
 from tether.testing.injector import Injector
 from tether.testing.networks import cuttable_host
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.chaos, pytest.mark.long]
+pytestmark = [
+    *(pytest.mark.spark, pytest.mark.cluster, pytest.mark.chaos, pytest.mark.long),
+    pytest.mark.timeout(600),
+]
 
 WORKERS = 3
 THETA = 3000

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
+from tests.chaos import truths
 from tests.spark.counting import skewed_keys
 from tests.spark.test_graphs import Ahead, Behind, Partial, Total
 
@@ -15,14 +18,18 @@ from tether.algorithms.aggregate import KeyedAggregate
 from tether.algorithms.features import DenseFeatures
 from tether.algorithms.heavy_hitters import GlobalSketch, LocalSketch
 from tether.algorithms.logistic_regression import GlobalModel, LocalModel
-from tether.algorithms.word_count import WordCount
-from tether.data import dense_examples, packets
+from tether.algorithms.top_k import SliceCounts, TopK, WindowCounts
+from tether.algorithms.word_count import MergedCounts, PartialCounts
+from tether.data import dense_examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-EPOCHS = 7
 SEED = 4
+ROWS = 400
+HEAVY = 60
+BEST, PANES = 4, 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Workload:
 
     Attributes:
         schema: Of the rows.
-        tables: Makes the rows of each epoch.
+        tables: Makes the rows of so many epochs.
         build: From a stream of them to the stream of the answer.
         slots: Slots of each operator.
         theta: Θ for the approximate policy: small enough to be in use, large enough to lose something.
@@ -39,37 +46,75 @@ class Workload:
         key: Its key columns, also of the output.
         norm: In which an approximate answer is within its bound: "l1" or "max"; None where what was
             lost does not add up (a model goes on learning), so that only its promise is checked.
+        columns: Of the output, after the epoch, as the truth has them.
+        truth: All rows that a run without failures gives, from the rows it was given; None where
+            only a twin can tell.
     """
 
     schema: str
-    tables: Callable[[], list[pa.Table]]
+    tables: Callable[[int], list[pa.Table]]
     build: Callable[[Any], Any]
     slots: dict[str, int]
     theta: float
     table: tuple[str, str] | None = None
     key: tuple[str, ...] = ()
     norm: str | None = None
+    columns: tuple[str, ...] = ()
+    truth: Callable[[list[pa.Table]], truths.Bag] | None = None
 
     def all_slots(self) -> list[tuple[str, int]]:
         return [(operator, slot) for operator, n in self.slots.items() for slot in range(n)]
 
-
-def _keys() -> list[pa.Table]:
-    return skewed_keys(EPOCHS, rows=400, keys=60, seed=SEED)
-
-
-def _words() -> list[pa.Table]:
-    return [pa.table({"word": [f"w{key}" for key in t["k"].to_pylist()]}) for t in _keys()]
+    def check(self, tables: list[pa.Table], output: list[dict[str, Any]]) -> None:
+        """Every epoch's rows are there, each once, and no others."""
+        if self.truth is not None:
+            names = ("epoch", *self.columns)
+            assert Counter(tuple(row[n] for n in names) for row in output) == self.truth(tables)
 
 
-def _wide() -> list[pa.Table]:
+def written(out: Path) -> list[dict[str, Any]]:
+    """All rows of a sink of epochs, each with its epoch."""
+    rows = ds.dataset(out, partitioning="hive", exclude_invalid_files=True).to_table()
+    return list(rows.to_pylist())
+
+
+def _keys(epochs: int) -> list[pa.Table]:
+    return skewed_keys(epochs, rows=ROWS, keys=60, seed=SEED)
+
+
+def _timed_keys(epochs: int) -> list[pa.Table]:
+    """An epoch is a second."""
+    return [
+        table.append_column("time", pa.array([epoch + 0.5] * table.num_rows))
+        for epoch, table in enumerate(_keys(epochs))
+    ]
+
+
+def _lines(epochs: int) -> list[pa.Table]:
+    made = []
+    for table in _keys(epochs):
+        words = [f"word{key}" for key in table["k"].to_pylist()]
+        made.append(pa.table({"value": [" ".join(words[at : at + 5]) for at in range(0, ROWS, 5)]}))
+    return made
+
+
+def _wide(epochs: int) -> list[pa.Table]:
     """So many keys that partial backups soon outweigh a whole one."""
     random = np.random.default_rng(SEED)
-    return [pa.table({"k": random.integers(0, 60_000, 50_000)}) for _ in range(EPOCHS)]
+    return [pa.table({"k": random.integers(0, 60_000, 50_000)}) for _ in range(epochs)]
 
 
-def _examples() -> list[pa.Table]:
-    return list(itertools.islice(dense_examples(EPOCHS, 300, features=3, seed=SEED), EPOCHS))
+def _examples(epochs: int) -> list[pa.Table]:
+    return list(itertools.islice(dense_examples(epochs, 300, features=3, seed=SEED), epochs))
+
+
+def _count(rows: Any) -> Any:
+    return rows.apply(KeyedAggregate(divergence="l1"), key="k", parallelism=2)
+
+
+def _count_words(rows: Any) -> Any:
+    parts = rows.apply(PartialCounts(), parallelism=2)
+    return parts.apply(MergedCounts(), key="word", parallelism=2)
 
 
 def _loop(rows: Any) -> Any:
@@ -84,30 +129,40 @@ def _regression(rows: Any) -> Any:
 
 
 def _hitters(rows: Any) -> Any:
-    local = LocalSketch(["src"], value="bytes", threshold=20_000, spread_over=2)
-    return rows.apply(local, parallelism=2).apply(GlobalSketch(threshold=20_000), parallelism=1)
+    local = LocalSketch(["k"], threshold=HEAVY, spread_over=2)
+    return rows.apply(local, parallelism=2).apply(GlobalSketch(threshold=HEAVY), parallelism=1)
+
+
+def _rank(rows: Any) -> Any:
+    counts = rows.apply(SliceCounts("k", time="time", pane=1.0), parallelism=2)
+    window = counts.apply(WindowCounts(k=BEST, panes=PANES), key="k", parallelism=2)
+    return window.apply(TopK(BEST), parallelism=1, feedback_to=window)
 
 
 WORKLOADS = {
     "counts": Workload(
         "k long",
         _keys,
-        lambda rows: rows.apply(KeyedAggregate(divergence="l1"), key="k", parallelism=2),
+        _count,
         {"keyed_aggregate": 2},
         theta=300,
         table=("totals", "keyed_aggregate"),
         key=("k",),
         norm="l1",
+        columns=("k", "count"),
+        truth=truths.counted(truths.keys_of),
     ),
     "words": Workload(
-        "word string",
-        _words,
-        lambda rows: rows.apply(WordCount(), key="word", parallelism=2),
-        {"word_count": 2},
+        "value string",
+        _lines,
+        _count_words,
+        {"partial_counts": 2, "merged_counts": 2},
         theta=30,
-        table=("totals", "word_count"),
+        table=("words", "merged_counts"),
         key=("word",),
         norm="max",
+        columns=("word", "count"),
+        truth=truths.counted(truths.words_of),
     ),
     "pipeline": Workload(
         "k long",
@@ -118,6 +173,8 @@ WORKLOADS = {
         table=("totals", "total"),
         key=("k",),
         norm="l1",
+        columns=("k", "n"),
+        truth=truths.counted(truths.keys_of),
     ),
     "loop": Workload(
         "k long",
@@ -127,6 +184,8 @@ WORKLOADS = {
         theta=4,
         table=("epochs", "behind"),
         key=("name",),
+        columns=("model",),
+        truth=truths.fed_back,
     ),
     "regression": Workload(
         "x0 double, x1 double, x2 double, label int",
@@ -136,20 +195,33 @@ WORKLOADS = {
         theta=1.0,
     ),
     "hitters": Workload(
-        "time double, src long, dst long, bytes long",
-        lambda: list(packets(EPOCHS, 400, flows=60, seed=SEED)),
+        "k long",
+        _keys,
         _hitters,
         {"local_sketch": 2, "global_sketch": 1},
-        theta=4_000,
+        theta=200,
+        columns=("k", "estimate", "surplus"),
+        truth=truths.heavy(HEAVY),
+    ),
+    "top-k": Workload(
+        "k long, time double",
+        _timed_keys,
+        _rank,
+        {"slice_counts": 2, "window_counts": 2, "top_k": 1},
+        theta=200,
+        columns=("k", "n", "rank"),
+        truth=truths.best(BEST, PANES),
     ),
     "wide": Workload(
         "k long",
         _wide,
-        lambda rows: rows.apply(KeyedAggregate(divergence="l1"), key="k", parallelism=2),
+        _count,
         {"keyed_aggregate": 2},
         theta=2_000,
         table=("totals", "keyed_aggregate"),
         key=("k",),
         norm="l1",
+        columns=("k", "count"),
+        truth=truths.counted(truths.keys_of),
     ),
 }

@@ -1,23 +1,21 @@
 """Exact policies on Spark: stopping, going back, sources that give rows once, and what is refused.
 
-The short form: replay inside a slot, a rewind, a flushed snapshot. The long one is
-``test_exact_matrix``, with what is marked ``long`` here.
+That their answers survive whatever is killed is for ``tests/chaos`` to show.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pyarrow as pa
 import pytest
+from tests.chaos import plans
+from tests.chaos.workloads import WORKLOADS, written
 
 import tether
 from tether.core.errors import QueryRefusedError
-from tether.spark.faults import Fault
 from tether.testing.epochs import read_epochs, write_epochs
+from tether.testing.injector import Injector
 
 from .counting import true_counts
-from .exact_queries import KINDS, POLICIES, forget, start
 from .test_graphs import Ahead, Behind, Partial, Total
 
 EPOCHS = 7
@@ -26,72 +24,44 @@ EPOCHS = 7
 class Run:
     """One query on directories of its own, with its answer and what it wrote."""
 
-    def __init__(self, spark, work, policy, kind="aggregate") -> None:
-        self.spark, self.work, self.policy, self.kind = spark, work, policy, KINDS[kind]
-        self.tables = self.kind.tables(EPOCHS)
+    def __init__(self, spark, work, policy, workload="counts") -> None:
+        self.spark, self.work, self.policy = spark, work, policy
+        self.workload = WORKLOADS[workload]
+        self.tables = self.workload.tables(EPOCHS)
+        self.injector = Injector(work / "strikes")
         write_epochs(work / "in", self.tables)
 
     def rows(self):
-        return tether.stream(read_epochs(self.spark, self.work / "in", self.kind.schema))
+        return tether.stream(read_epochs(self.spark, self.work / "in", self.workload.schema))
 
-    def start(self, stream, faults=(), **options):
+    def start(self, stream=None, **options):
+        stream = self.workload.build(self.rows()) if stream is None else stream
         return stream.start(
             tether.to_epochs(str(self.work / "out")),
             tolerance=self.policy,
             backup=str(self.work / "backup"),
             checkpoint=str(self.work / "checkpoint"),
             arena_dir=str(self.work / "arena"),
-            faults=list(faults),
+            faults=self.injector.faults,
             **options,
         )
 
-    def started(self, faults=(), **options):
-        return start(self.spark, self.kind, self.policy, self.work, list(faults), **options)
-
-    def finished(self, faults=()):
-        """The query at its end, its answer checked."""
-        query = self.started(faults)
+    def finish(self):
+        """Run to the end, look at the answer, stop."""
+        query = self.start()
         query.processAllAvailable()
-        self.kind.check(self.tables, self.work / "out")
-        return query
+        self.workload.check(self.tables, self.written())
+        query.stop()
 
     def written(self):
-        return self.spark.read.parquet(str(self.work / "out")).collect()
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("upstream-backup", "heavy-hitters"),
-        pytest.param("mini-batch", "top-k", marks=pytest.mark.long),
-        pytest.param("barrier-sync", "word-count", marks=pytest.mark.long),
-        pytest.param("barrier-async", "loop", marks=pytest.mark.long),
-    ],
-)
-def test_losses_change_no_answer(spark, tmp_path, name, kind):
-    run = Run(spark, tmp_path, POLICIES[name], kind)
-    faults = forget(tmp_path, run.kind, 2, only=-1) + forget(tmp_path, run.kind, 5)
-    faults.append(Fault(point="halfway", epoch=3, marker=str(tmp_path / "killed")))
-    query = run.finished(faults)
-    assert (tmp_path / "killed").exists()
-    events = Counter(event.what for event in query.story())
-    assert events["recovery"] >= 2
-    assert query.bound().spent == 0
-    assert query.totals()["losses"] == 0
-    if name.startswith("barrier"):
-        assert events["rewound"] >= 1
-        assert events["snapshot"] >= 1
-    else:
-        assert events["rewound"] == 0
-    query.stop()
-    assert query.exception() is None
+        return written(self.work / "out")
 
 
 def test_a_query_stopped_and_started_again_goes_on_from_its_flushed_snapshot(spark, tmp_path):
     run = Run(spark, tmp_path, tether.Barrier(40), "loop")
-    run.finished().stop()
+    run.finish()
     write_epochs(tmp_path / "in", [pa.table({"k": [1, 2, 3]})], first=EPOCHS)
-    query = run.started()
+    query = run.start()
     query.processAllAvailable()
     last = {row["model"] for row in run.written() if row["epoch"] == EPOCHS}
     assert last == {EPOCHS}
@@ -103,8 +73,8 @@ def test_a_query_stopped_and_started_again_goes_on_from_its_flushed_snapshot(spa
 
 def test_a_rewind_is_told_and_the_handle_stays(spark, tmp_path):
     run = Run(spark, tmp_path, tether.Barrier(3, mode="sync"))
-    faults = forget(tmp_path, run.kind, 5, only=0)
-    query = run.started(faults, trigger={"availableNow": True})
+    plans.lose_one(run.injector, run.workload, 5)
+    query = run.start(trigger={"availableNow": True})
     first = query.id
     assert query.awaitTermination() is None
     assert (query.id, query.exception(), query.isActive) == (first, None, False)
@@ -121,37 +91,34 @@ def test_a_driver_that_died_over_a_rewind_has_it_finished(spark, tmp_path):
     from tether.spark.checkpoint import SparkCheckpoint
 
     run = Run(spark, tmp_path, tether.Barrier(3, mode="sync"))
-    faults = forget(tmp_path, run.kind, 5, only=0)
-    faults.append(Fault(point="during-rewind", action="raise", marker=str(tmp_path / "rewinding")))
-    query = run.started(faults)
+    plans.lose_one(run.injector, run.workload, 5)
+    run.injector.at("during-rewind", "raise")
+    query = run.start()
     with pytest.raises(tether.TetherError, match="on purpose"):
         query.processAllAvailable()
     query.stop()
     assert SparkCheckpoint(str(tmp_path / "checkpoint")).announced() == 4
-    run.finished(faults).stop()
+    run.finish()
 
 
 @pytest.mark.long
 def test_rows_of_a_source_that_gives_them_once_are_kept(spark, tmp_path):
     """An epoch fails after its rows were taken; then they are gone, as those of a socket are."""
     run = Run(spark, tmp_path, tether.UpstreamBackup(0.4))
-    attempts = [
-        Fault(
-            point="halfway", epoch=3, slot=0, action="raise", marker=str(tmp_path / f"struck-{n}")
-        )
-        for n in range(4)  # as often as Spark tries
-    ]
+    for _ in range(4):  # as often as Spark tries
+        run.injector.at("halfway", "raise", epoch=3, slot=0)
 
-    def start(faults):
+    def start():
         rows = tether.stream(read_epochs(spark, tmp_path / "in", "k long"), replays=False)
-        return run.start(run.kind.build(rows), faults)
+        return run.start(run.workload.build(rows))
 
-    query = start(attempts)
+    query = start()
     with pytest.raises(tether.TetherError, match="on purpose"):
         query.processAllAvailable()
     query.stop()
     (tmp_path / "in" / "00003.parquet").unlink()
-    query = start(forget(tmp_path, run.kind, 5))
+    plans.lose_all(run.injector, run.workload, 5)
+    query = start()
     query.processAllAvailable()
     assert {r["k"]: r["count"] for r in query.table("totals").collect()} == true_counts(run.tables)
     query.stop()
@@ -161,27 +128,27 @@ def test_what_could_not_be_exact_is_refused(spark, tmp_path):
     run = Run(spark, tmp_path, tether.Barrier(3))
     rows = tether.stream(read_epochs(spark, tmp_path / "in", "k long"), replays=False)
     with pytest.raises(QueryRefusedError, match="cannot be read again"):
-        run.start(rows.apply(Partial(), parallelism=2), [])
+        run.start(rows.apply(Partial(), parallelism=2))
     socket = spark.readStream.format("socket").option("host", "localhost").option("port", 9).load()
     with pytest.raises(QueryRefusedError, match="cannot be read again"):
-        run.start(KINDS["word-count"].build(tether.stream(socket)))
+        run.start(WORKLOADS["words"].build(tether.stream(socket)))
     ahead = run.rows().apply(Ahead(), key="k", parallelism=2)
     with pytest.raises(QueryRefusedError, match="cannot run under"):
         run.start(
-            ahead.apply(Behind(), parallelism=1, feedback_to=ahead), [], consistency=tether.SSP(1)
+            ahead.apply(Behind(), parallelism=1, feedback_to=ahead), consistency=tether.SSP(1)
         )
     run.policy = tether.Barrier(80)
     with pytest.raises(QueryRefusedError, match="too rare"):
-        run.start(run.rows().apply(Partial(), parallelism=2), [])
+        run.start(run.rows().apply(Partial(), parallelism=2))
     run.policy = {"partial": tether.Barrier(3), "total": tether.MiniBatch()}
     mixed = run.rows().apply(Partial(), parallelism=2).apply(Total(), key="k", parallelism=2)
     with pytest.raises(QueryRefusedError, match="Only some operators"):
-        run.start(mixed, [])
+        run.start(mixed)
 
 
 def test_output_rows_are_numbered_on_request(spark, tmp_path):
     run = Run(spark, tmp_path, tether.MiniBatch())
-    query = run.start(run.rows().apply(Partial(), parallelism=2), [], numbered=True)
+    query = run.start(run.rows().apply(Partial(), parallelism=2), numbered=True)
     query.processAllAvailable()
     query.stop()
     rows = run.written()

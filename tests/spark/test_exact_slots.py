@@ -9,6 +9,7 @@ from hypothesis import settings
 import tether
 from tether.backup.commits import CommitRecord
 from tether.core.barrier import Barrier
+from tether.core.errors import BackupUnreadableError
 from tether.core.upstream_backup import UpstreamBackup
 from tether.spark.background import look
 from tether.spark.commit_entries import slot_commit
@@ -251,6 +252,22 @@ def test_mini_batch_is_exact_also_after_epochs_that_changed_nothing(tmp_path):
     status = slot.run(4, [[1]])
     assert status.recovery.exact
     assert status.failures == 0
+    slot.close()
+
+
+def test_mini_batch_never_goes_on_from_a_damaged_backup(tmp_path):
+    """What the damaged frame held may be in no other: an exact policy has no bound to widen."""
+    slot = Harness(tether.MiniBatch(), tmp_path)
+    slot.commit(slot.run(0, [list(range(50))]))
+    damaged = slot.run(1, [[1, 2]])
+    slot.commit(damaged)
+    log = tmp_path / "backup" / damaged.frame.ref.name
+    data = bytearray(log.read_bytes())
+    data[damaged.frame.ref.offset + damaged.frame.ref.length - 40] ^= 0xFF
+    log.write_bytes(data)
+    slot.lose_state()
+    with pytest.raises(BackupUnreadableError, match="cannot be restored exactly"):
+        slot.run(2, [[1]])
     slot.close()
 
 

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.frames import FrameHeader
-from tether.backup.recovery import recover_chain
+from tether.backup.recovery import recover_chain, require_whole
 from tether.core.policy import RecordFailures, Recovered
 from tether.operator import Loss
 from tether.spark.control import RecoveryReport, SlotMemory
@@ -33,7 +33,11 @@ class RecoveredSlot(NamedTuple):
 
 
 def recover(program: Program, resident: Resident, slot: int, attempt: str) -> RecoveredSlot:
-    """Fill a new arena with the newest backup from before the epoch, and count the failure."""
+    """Fill a new arena with the newest backup from before the epoch, and count the failure.
+
+    Raises:
+        BackupUnreadableError: What is needed cannot be read, and the policy is exact: it never guesses.
+    """
     if not program.policy.keeps_backups:
         return _recover_nothing(program, resident, slot, attempt)
     if program.policy.recovery in ("replay", "rewind"):
@@ -46,6 +50,8 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     commits = history.chain(control.operator, slot, control.epoch)
     found = time.perf_counter()
     chain = recover_chain(store, history, control.operator, slot, control.epoch)
+    if program.policy.recovery == "last-epoch":
+        require_whole(chain, f"Slot {slot} of {control.operator!r} cannot be restored exactly.")
     read = time.perf_counter()
     state = resident.create()
     for frame in chain.frames:

@@ -1,0 +1,121 @@
+"""Running one cell of the matrix, and holding it against its clean twin and its policy's promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.chaos import jobs, running
+from tests.chaos.jobs import Job
+from tests.chaos.matrix import EXACT, POLICIES, REPLAYS
+from tests.chaos.running import Outcome, Run, twin
+from tests.chaos.workloads import WORKLOADS
+from tests.refusals import or_skip
+
+from tether.testing.bundle import explained_run
+from tether.testing.epochs import write_epochs
+from tether.testing.injector import Injector
+from tether.testing.leftovers import is_locked
+
+if TYPE_CHECKING:
+    from tests.chaos.matrix import Case
+
+
+def check(spark: Any, work: Path, case: Case) -> None:
+    """Run a cell and compare."""
+    workload = WORKLOADS[case.workload]
+    epochs = running.EPOCHS if case.kind.process is None else jobs.EPOCHS
+    clean = twin(spark, case.workload, epochs, work / "twin")
+    write_epochs(work / "in", workload.tables(epochs))
+    injector = Injector(work / "strikes", seed=case.seed)
+    hook = case.kind.plan(injector, workload, case.point)
+    with ExitStack() as stack:
+        stories: list[Any] = []
+        stack.enter_context(explained_run(work, injector=injector, stories=stories))
+        if case.kind.process is None:
+            outcome = _in_session(spark, work, case, injector, hook=hook, stories=stories)
+        else:
+            outcome = _as_process(work, case, injector)
+        assert injector.struck(), "nothing was struck: this cell shows nothing"
+        if outcome.ended is None:
+            _compare(case, clean, outcome, epochs)
+
+
+def _in_session(
+    spark: Any, work: Path, case: Case, injector: Injector, *, hook: Any, stories: list[Any]
+) -> Outcome:
+    workload = WORKLOADS[case.workload]
+    policy = POLICIES[case.policy](workload.theta)
+    with ExitStack() as stack:
+        disk = None
+        if case.kind.small_disk:
+            disk = stack.enter_context(or_skip(injector.full_disk(4 << 20)))
+        run = Run(spark, work, workload, policy, injector.faults, hook, disk, stories=stories)
+        outcome = run.go(case.kind.stops, case.kind.ends if case.policy in EXACT else ())
+        # A query that was stopped has let go of everything, in this process too.
+        assert not is_locked(run.backup)
+        assert run.arenas() == [] or outcome.ended is not None  # with them nothing more is lost
+        held = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+        assert [path for path in held if path.is_relative_to(work)] == []
+    return outcome
+
+
+def _as_process(work: Path, case: Case, injector: Injector) -> Outcome:
+    assert case.kind.process is not None
+    job = Job(case.workload, case.policy, work, case.kind.process)
+    strikes = 0
+    while (outcome := job.run(injector.faults)) is None:
+        assert case.kind.process.restarts, f"the driver died with an executor: {job.log()}"
+        assert len(injector.struck()) > strikes, f"it died, but not by our hand: {job.log()}"
+        strikes = len(injector.struck())
+    struck = {fault.point for fault in injector.faults if Path(fault.marker).exists()}
+    assert struck >= case.must_strike()
+    assert job.left_behind() == []
+    return outcome
+
+
+def _compare(case: Case, clean: Outcome, struck: Outcome, epochs: int) -> None:
+    workload, kind = WORKLOADS[case.workload], case.kind
+    keys = workload.key
+    if kind.loses:
+        assert struck.events["recovery"] >= 1
+    if case.policy in REPLAYS:
+        assert struck.events["rewound"] == 0
+    if case.policy != "approximate" or not kind.loses:
+        assert _bag(struck.table) == _bag(clean.table)
+        assert _bag(struck.output) == _bag(clean.output)
+        assert case.policy == "no-tolerance" or (struck.spent, struck.losses) == (0, 0)
+        return
+    assert struck.extra == 0 or kind.widens
+    assert struck.spent <= workload.theta + struck.extra
+    # Every epoch's output is there, once: nothing was lost or applied twice.
+    assert {row["epoch"] for row in struck.output} <= set(range(epochs))
+    assert {row["epoch"] for row in struck.output} >= {row["epoch"] for row in clean.output}
+    if workload.norm is not None:
+        there = Counter((row["epoch"], *(row[k] for k in keys)) for row in struck.output)
+        assert there == Counter((row["epoch"], *(row[k] for k in keys)) for row in clean.output)
+        assert _distance(struck.table, clean.table, keys, workload.norm) <= struck.spent
+
+
+def _bag(rows: list[dict[str, Any]]) -> Counter[Any]:
+    return Counter(repr(sorted(row.items())) for row in rows)
+
+
+def _distance(
+    one: list[dict[str, Any]], other: list[dict[str, Any]], keys: tuple[str, ...], norm: str
+) -> float:
+    sides = [
+        {
+            (tuple(row[k] for k in keys), name): value
+            for row in rows
+            for name, value in row.items()
+            if name not in keys
+        }
+        for rows in (one, other)
+    ]
+    off = [
+        abs(sides[0].get(at, 0) - sides[1].get(at, 0)) for at in sides[0].keys() | sides[1].keys()
+    ]
+    return sum(off) if norm == "l1" else max(off, default=0)
