@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
 from tether.spark.flow import Node, OperatorNode, StepNode, evaluate
+from tether.spark.held_back import HeldBack, HeldBackError
 from tether.spark.pinning import Anchor, has_one_executor
 from tether.spark.plan import SLOT, EpochPlan
 from tether.spark.session import tune_epochs
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tether.spark.ledger import Ledger
     from tether.spark.prepared import PreparedOperator
     from tether.spark.sinks import Sink
+    from tether.spark.story import Story
 
 Task = Callable[["OperatorNode", "DataFrame", int], "DataFrame"]
 
@@ -36,6 +39,7 @@ class SlotJobs:
         nodes: The nodes to run, parents first.
         operators: The operators among them.
         sinks: Ends of the nodes.
+        story: Is told when an epoch's jobs were begun anew.
         task: Makes an operator's output from its rows, each in the partition of its slot.
     """
 
@@ -45,14 +49,17 @@ class SlotJobs:
         nodes: Sequence[Node],
         operators: Mapping[OperatorNode, PreparedOperator],
         sinks: Sequence[tuple[Node, Sink]],
+        *,
+        story: Story,
         task: Task,
     ) -> None:
         self._flow, self._nodes, self.operators = flow, nodes, operators
-        self._sinks, self._task = sinks, task
+        self._sinks, self._story, self._task = sinks, story, task
         self._session: SparkSession | None = None
         self._plans: dict[OperatorNode, EpochPlan] = {}
         self._anchors: dict[int, Anchor] = {}
         self._spreading = Spreading()
+        self._held_back: HeldBack | None = None
         self.board: StatusBoard | None = None
         self.safe = False
         """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
@@ -82,6 +89,8 @@ class SlotJobs:
                 plan.unfuse()
             self._plans[node] = plan
         self._session = session
+        if self._anchors:
+            self._held_back = HeldBack(session)
 
     def lopsided(self, ledgers: Iterable[Ledger]) -> bool:
         """Whether executors have joined that could take slots off others."""
@@ -100,7 +109,7 @@ class SlotJobs:
             self._anchors[slots] = Anchor(session, slots)
         return self._anchors[slots]
 
-    def place_safely(self) -> None:
+    def _place_safely(self) -> None:
         """From now on, rely on no partitioning but that of our own shuffle and our own jobs."""
         self.safe = True
         for plan in self._plans.values():
@@ -108,6 +117,20 @@ class SlotJobs:
 
     def run(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
         """Run every slot of an epoch, through the sinks where they take the rows; give the reports."""
+        while True:
+            try:
+                with self._held_back.watched() if self._held_back else nullcontext():
+                    return self._run(given, epoch)
+            except HeldBackError:
+                self._story.add("resent", "an executor died, its tasks were held back", epoch)
+            except Exception as error:
+                # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
+                if "MisplacedRowsError" not in str(error) or self.safe:
+                    raise
+                self._place_safely()
+                self._story.add("replanned", "Spark's partitions were not the slots", epoch)
+
+    def _run(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
         assert self.board is not None
         kept: list[DataFrame] = []
 
@@ -197,6 +220,9 @@ class SlotJobs:
 
     def release(self) -> None:
         """Forget where slots were placed."""
+        if self._held_back is not None:
+            self._held_back.end()
+            self._held_back = None
         for anchor in self._anchors.values():
             anchor.release()
         self._anchors.clear()

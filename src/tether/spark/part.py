@@ -108,7 +108,9 @@ class Part:
         }
         self.first_epoch = 0
         self.committed_epoch = -1
-        self._jobs = SlotJobs(query.flow, nodes, self.operators, sinks, self._task)
+        self._jobs = SlotJobs(
+            query.flow, nodes, self.operators, sinks, story=story, task=self._task
+        )
         self._query_id = ""
         self._lineages: dict[str, dict[int, str]] | None = None
         self._clocks = {node.name: StreamClock() for node in self.operators}
@@ -259,15 +261,7 @@ class Part:
             self.clean()  # where they are now: nobody would find them there after the move
             self._jobs.place_anew()
             self._story.add("respread", "executors have joined", epoch)
-        try:
-            statuses = self._jobs.run(given, epoch)
-        except Exception as error:
-            # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
-            if "MisplacedRowsError" not in str(error) or self._jobs.safe:
-                raise
-            self._jobs.place_safely()
-            self._story.add("replanned", "Spark's partitions were not the slots", epoch)
-            statuses = self._jobs.run(given, epoch)
+        statuses = self._jobs.run(given, epoch)
         reach(self._query.faults, "after-job", -1, epoch)
         self._commit(epoch, statuses)
 

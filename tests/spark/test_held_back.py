@@ -1,0 +1,103 @@
+# ruff: noqa: N802 - Spark's own names
+"""An epoch is sent again when an executor has died and nothing of it is at work, and only then."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from tether.spark import held_back
+from tether.spark.held_back import HeldBack, HeldBackError
+
+
+class Scheduler:
+    """What is asked of Spark: who is alive, and what the epoch's one stage does."""
+
+    def __init__(self):
+        self.executors = ["a", "b"]
+        self.at_work = 0
+        self.cancelled = threading.Event()
+        self.looked = threading.Semaphore(0)
+        self.tags = set()
+        java = SimpleNamespace(statusTracker=lambda: self, getJobIdsForTag=lambda _: [7])
+        self._jsc = SimpleNamespace(sc=lambda: java)
+        java.statusTracker = lambda: java
+
+    def statusTracker(self):
+        return self
+
+    def getExecutorInfos(self):
+        self.looked.release()
+        return [SimpleNamespace(host=name, port=1) for name in self.executors]
+
+    def getJobInfo(self, job):
+        return SimpleNamespace(stageIds=[job, job + 1])
+
+    def getStageInfo(self, stage):
+        if stage != 7:
+            return None  # not begun
+        return SimpleNamespace(numTasks=2, numCompletedTasks=1, numActiveTasks=self.at_work)
+
+    def addJobTag(self, tag):
+        self.tags.add(tag)
+
+    def removeJobTag(self, tag):
+        self.tags.remove(tag)
+
+    def cancelJobsWithTag(self, tag):
+        assert self.tags == {tag}
+        self.cancelled.set()
+
+    def looks(self, number):
+        for _ in range(number):
+            assert self.looked.acquire(timeout=30)
+
+
+@pytest.fixture
+def scheduler(monkeypatch):
+    monkeypatch.setattr(held_back, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(held_back, "InheritableThread", threading.Thread)
+    return Scheduler()
+
+
+def watch_of(scheduler):
+    return HeldBack(SimpleNamespace(sparkContext=scheduler))
+
+
+def test_tasks_that_wait_for_a_dead_executor_are_sent_again(scheduler):
+    watch = watch_of(scheduler)
+
+    def epoch():
+        with watch.watched():
+            scheduler.executors = ["b"]
+            assert scheduler.cancelled.wait(30)
+            raise RuntimeError("the job was cancelled")
+
+    with pytest.raises(HeldBackError):
+        epoch()
+    scheduler.cancelled.clear()
+    with watch.watched():  # the one that is gone now was gone before: nothing more is broken off
+        scheduler.looks(10)
+    assert not scheduler.cancelled.is_set()
+    assert scheduler.tags == set()
+    watch.end()
+
+
+@pytest.mark.parametrize(("lost", "at_work"), [(False, 0), (True, 1)])
+def test_a_slow_epoch_is_left_alone(scheduler, lost, at_work):
+    watch = watch_of(scheduler)
+    with watch.watched():
+        scheduler.executors = ["b"] if lost else ["a", "b", "c"]
+        scheduler.at_work = at_work
+        scheduler.looks(10)
+    assert not scheduler.cancelled.is_set()
+    watch.end()
+
+
+def test_an_epoch_that_fails_by_itself_fails(scheduler):
+    watch = watch_of(scheduler)
+    with pytest.raises(ZeroDivisionError), watch.watched():
+        raise ZeroDivisionError
+    watch.end()
