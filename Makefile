@@ -32,7 +32,7 @@ demo: environment ## see a bound hold while things are killed
 	@$(RUN) tether demo $(ARGS)
 
 test: environment jar ## run the whole test suite
-	@$(RUN) python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(RUN) python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: environment ## run the tests that need neither Spark nor Java
 	@$(RUN) python -m pytest -m "not spark and not cluster and not chaos" $(ARGS)
