@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from tether.spark import held_back
 from tether.spark.held_back import HeldBack, HeldBackError
+from tether.spark.spreading import live_executors
+from tether.testing.epochs import read_epochs, write_epochs
 
 
 class Scheduler:
@@ -21,16 +25,19 @@ class Scheduler:
         self.cancelled = threading.Event()
         self.looked = threading.Semaphore(0)
         self.tags = set()
-        java = SimpleNamespace(statusTracker=lambda: self, getJobIdsForTag=lambda _: [7])
+        tracker = SimpleNamespace(getJobIdsForTag=lambda _: [7])
+        java = SimpleNamespace(statusTracker=lambda: tracker, getExecutorMemoryStatus=lambda: self)
         self._jsc = SimpleNamespace(sc=lambda: java)
-        java.statusTracker = lambda: java
+
+    def keySet(self):
+        return self
+
+    def mkString(self, separator):
+        self.looked.release()
+        return separator.join(self.executors)
 
     def statusTracker(self):
         return self
-
-    def getExecutorInfos(self):
-        self.looked.release()
-        return [SimpleNamespace(host=name, port=1) for name in self.executors]
 
     def getJobInfo(self, job):
         return SimpleNamespace(stageIds=[job, job + 1])
@@ -101,3 +108,39 @@ def test_an_epoch_that_fails_by_itself_fails(scheduler):
     with pytest.raises(ZeroDivisionError), watch.watched():
         raise ZeroDivisionError
     watch.end()
+
+
+def test_the_jobs_of_a_stream_s_epoch_are_found_and_cancelled(spark, monkeypatch, tmp_path):
+    """On Spark itself: the epoch's function runs in a thread of Spark's, and its jobs carry the tag."""
+    assert len(live_executors(spark.sparkContext)) == 1, "the driver is one, and here the only one"
+    alive = iter([{"a", "b"}])
+    monkeypatch.setattr(held_back, "live_executors", lambda _: next(alive, {"a"}))
+    found = []
+
+    def only_waiting(watch, tag):
+        java = watch._context._jsc.sc().statusTracker()
+        found.append(len(java.getJobIdsForTag(tag)))
+        assert not real(watch, tag), "its one task is at work"
+        return True
+
+    real = HeldBack._only_waiting
+    monkeypatch.setattr(HeldBack, "_only_waiting", only_waiting)
+    watch, ends = HeldBack(spark), []
+
+    def epoch(rows, number):
+        try:
+            with watch.watched():
+                rows.sparkSession.range(1).foreach(lambda _: time.sleep(20))
+        except HeldBackError as error:
+            ends.append(error)
+        with watch.watched():  # sent again, all that was alive is
+            ends.append(rows.sparkSession.range(3).count())
+
+    write_epochs(tmp_path / "in", [pa.table({"k": [1]})])
+    writer = read_epochs(spark, tmp_path / "in", "k long").writeStream.foreachBatch(epoch)
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    watch.end()
+    assert isinstance(ends[0], HeldBackError)
+    assert ends[1:] == [3]
+    assert found[-1] == 1

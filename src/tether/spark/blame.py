@@ -23,6 +23,7 @@ _PARTS = re.compile(
 )
 
 _MOST_CHARACTERS = 1_000
+"""Of an error that Spark is told: some lines, where a stack trace has hundreds."""
 
 
 def tether_error(error: BaseException) -> TetherError:

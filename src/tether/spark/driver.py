@@ -103,15 +103,14 @@ class EpochDriver:
         with self._running:
             try:
                 self._run(rows, epoch)
-            except Exception as error:
+            except BaseException as error:
                 if is_loss(error):
                     self._lost = (epoch, what_was_lost(error))
                 elif not self.stopping:
                     self.failure = error
+                if not isinstance(error, Exception):
+                    raise
                 raise told_to_spark(error, stopping=self.stopping) from None
-            except BaseException as error:
-                self.failure = error
-                raise
 
     def _run(self, rows: DataFrame, epoch: int) -> None:
         if self._session is None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
 
+from tether.spark.spreading import live_executors
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -39,12 +41,13 @@ class HeldBack:
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
-        self._tag = f"tether-{uuid.uuid4().hex}"
         self._changed = threading.Condition()
-        self._at_work = False
-        self._ended = False
-        self._broken_off = False
+        self._tag = ""
+        """Of the jobs in hand. Another for every attempt: Spark cancels when it comes to it, and must
+        not meet the jobs of the next one then."""
         self._executors: frozenset[str] = frozenset()
+        self._broken_off = False
+        self._ended = False
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -57,9 +60,10 @@ class HeldBack:
         if self._thread is None:
             self._thread = InheritableThread(target=self._watch, daemon=True)
             self._thread.start()
-        self._context.addJobTag(self._tag)
+        tag, executors = f"tether-{uuid.uuid4().hex}", live_executors(self._context)
+        self._context.addJobTag(tag)
         with self._changed:
-            self._executors, self._broken_off, self._at_work = self._alive(), False, True
+            self._tag, self._executors, self._broken_off = tag, executors, False
             self._changed.notify_all()
         try:
             yield
@@ -69,8 +73,8 @@ class HeldBack:
             raise
         finally:
             with self._changed:
-                self._at_work = False
-            self._context.removeJobTag(self._tag)
+                self._tag = ""
+            self._context.removeJobTag(tag)
 
     def end(self) -> None:
         """Watch no more."""
@@ -79,31 +83,29 @@ class HeldBack:
             self._changed.notify_all()
 
     def _watch(self) -> None:
-        looks = 0
+        watched, looks = "", 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._at_work or self._ended)
-                if self._ended:
+                self._changed.wait_for(lambda: self._tag or self._ended)
+                if self._changed.wait_for(lambda: self._ended, LOOK_SECONDS):
                     return
-                executors = self._executors
-            threading.Event().wait(LOOK_SECONDS)
-            held = bool(executors - self._alive()) and self._only_waiting()
-            looks = looks + 1 if held else 0
+                tag, executors = self._tag, self._executors
+            if not tag:
+                continue
+            held = bool(executors - live_executors(self._context)) and self._only_waiting(tag)
+            looks = looks + 1 if held and tag == watched else int(held)
+            watched = tag
+            if looks < LOOKS:
+                continue
             with self._changed:
-                if looks < LOOKS or not self._at_work:
-                    continue
-                self._broken_off, self._at_work = True, False
+                self._broken_off = self._tag == tag
+            self._context.cancelJobsWithTag(tag)
             looks = 0
-            self._context.cancelJobsWithTag(self._tag)
 
-    def _alive(self) -> frozenset[str]:
-        infos = self._context.statusTracker().getExecutorInfos()
-        return frozenset(f"{info.host}:{info.port}" for info in infos)
-
-    def _only_waiting(self) -> bool:
-        """Whether the epoch has tasks to do, and none at work."""
+    def _only_waiting(self, tag: str) -> bool:
+        """Whether jobs have tasks to do, and none at work."""
         tracker = self._context.statusTracker()
-        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag)
+        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
         infos = [tracker.getJobInfo(job) for job in jobs]
         stages = [tracker.getStageInfo(stage) for info in infos if info for stage in info.stageIds]
         begun = [stage for stage in stages if stage is not None]

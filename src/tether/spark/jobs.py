@@ -13,7 +13,7 @@ from tether.spark.pinning import Anchor, has_one_executor
 from tether.spark.plan import SLOT, EpochPlan
 from tether.spark.session import tune_epochs
 from tether.spark.sinks import discard
-from tether.spark.spreading import Spreading, count_executors
+from tether.spark.spreading import Spreading, live_executors
 from tether.spark.statuses import SlotId, StatusBoard
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class SlotJobs:
         if not self._anchors or self._session is None:
             return False
         places = [ledger.places() for ledger in ledgers]
-        return self._spreading.wanted(count_executors(self._session), places)
+        executors = live_executors(self._session.sparkContext)
+        return self._spreading.wanted(len(executors) - 1, places)  # one of them is the driver
 
     def place_anew(self) -> None:
         """Spread the slots over the executors that there are now; they must be durable."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 
 class Spreading:
@@ -63,7 +63,10 @@ def is_lopsided(executors: int, places: Iterable[str]) -> bool:
     return max(held.values()) - least >= 2
 
 
-def count_executors(session: SparkSession) -> int:
-    """Executors that are alive, the driver not counted."""
-    tracker = session.sparkContext._jsc.sc().statusTracker()
-    return len(tracker.getExecutorInfos()) - 1
+def live_executors(context: SparkContext) -> frozenset[str]:
+    """Addresses of the executors that are alive, the driver's own among them.
+
+    However many there are, it is a handful of calls to the JVM: it is asked for in every epoch.
+    """
+    addresses: str = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",")
+    return frozenset(addresses.split(","))
