@@ -40,8 +40,8 @@ class LocalSketch(Operator):
     """Upstream: a sketch of this slot's rows, and the keys that may be heavy.
 
     Apply it with ``key=`` the same columns: Spark then adds up each key's rows of an epoch first, and
-    each key meets in one slot. Or without a key: rows stay where they are read, and ``spread_over``
-    is the number of slots; better where most keys come once an epoch.
+    each key meets in one slot. Or without a key: rows stay where they are read, nothing is shuffled,
+    and ``spread_over`` is the number of slots.
 
     At an epoch's end it sends what the epoch added to its counters, so a loss here takes nothing
     from the answer: what was sent is safe downstream. After a loss the counters are raised by all
