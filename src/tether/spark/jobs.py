@@ -73,7 +73,7 @@ class SlotJobs:
         # One shuffle can serve groupBy and slots only in operators of the session's own number.
         combining = [p.slots for p in operators if p.combine is not None]
         fused = combining[0] if combining else operators[0].slots
-        tune_epochs(session, fused)
+        tune_epochs(session, fused, narrow=all(p.narrow for p in operators))
         for node, prepared in self.operators.items():
             anchor = None if has_one_executor(session) else self._anchor(session, node.slots)
             before = self._flow.upstream(node.parents)

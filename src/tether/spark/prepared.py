@@ -19,6 +19,7 @@ from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.spark.flow import Flow, OperatorNode, evaluate
 from tether.spark.placement import placement_of
+from tether.spark.session import is_narrow
 from tether.state.slot import SlotState
 from tether.state.table import Table
 
@@ -51,6 +52,8 @@ class PreparedOperator:
     feedback_arrow: pa.Schema | None
     state_specs: dict[str, Any]
     key_types: dict[str, str]
+    narrow: bool
+    """Whether the rows that reach its slots are a few numbers each."""
 
     @property
     def name(self) -> str:
@@ -275,6 +278,7 @@ def _prepare_operator(
     operator.bind(rows.schema, node.key)
     window = _window(node, policy)
     check_event_time(node, window, rows.schema)
+    blob = CloudPickleSerializer().dumps(operator)  # before it holds a state of its own
     state = declared_state(operator)
     output_spark, output_arrow = spark_and_arrow(operator.output)
     if node.feedback_to is not None and operator.feedback is None:
@@ -285,7 +289,7 @@ def _prepare_operator(
     return PreparedOperator(
         node=node,
         operator=operator,
-        blob=CloudPickleSerializer().dumps(operator),
+        blob=blob,
         policy=policy,
         # A policy of its own has a budget of its own; one that is shared is divided.
         placement=placement_of(node, state, None if isinstance(policies, Mapping) else flow),
@@ -295,7 +299,14 @@ def _prepare_operator(
         feedback_arrow=spark_and_arrow(operator.feedback)[1] if operator.feedback else None,
         state_specs=state.specs(),
         key_types={name: rows.schema[name].dataType.simpleString() for name in node.key},
+        narrow=is_narrow(_arriving(node, operator, rows)),
     )
+
+
+def _arriving(node: OperatorNode, operator: Operator, rows: DataFrame) -> StructType:
+    """The shape in which rows reach the slots, but for what names their slot."""
+    combine = operator.combine() if node.key else None
+    return (rows if combine is None else rows.groupBy(*node.key).agg(*combine)).schema
 
 
 def _window(node: OperatorNode, policy: Policy) -> Window | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import BooleanType, DatetimeType, NumericType
+
 from tether.core.errors import QueryRefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 FAIR_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -16,6 +19,15 @@ FAIR_CHECKPOINTS = (
 
 ROWS_PER_BATCH = 65_536
 """Rows in one Arrow batch to a slot: Spark's default of 10,000 makes numpy calls too small."""
+
+NARROW_COLUMNS = 64
+"""So many numbers of at most 16 bytes a row keep a batch below Spark's own limit of 64 MB."""
+
+ANY_BYTES_PER_BATCH = 2**31 - 1
+"""Spark's value for no limit: with one it adds up the sizes of all columns after every row."""
+
+PIPE_BYTES = 1 << 20
+"""Buffer between Spark and its Python workers; with its 64 KB they wait for each other often."""
 
 
 def check_session(session: SparkSession) -> None:
@@ -38,10 +50,30 @@ def check_session(session: SparkSession) -> None:
         )
 
 
-def tune_epochs(session: SparkSession, slots: int) -> None:
-    """Set what an epoch's plan relies on, in the streaming query's own copy of the session."""
+def is_narrow(schema: StructType) -> bool:
+    """Whether a batch of such rows cannot be large, whatever is in them."""
+    plain = (NumericType, BooleanType, DatetimeType)
+    kinds = [field.dataType for field in schema.fields]
+    return len(kinds) <= NARROW_COLUMNS and all(isinstance(kind, plain) for kind in kinds)
+
+
+def tune_epochs(session: SparkSession, slots: int, *, narrow: bool) -> None:
+    """Set what an epoch's plan relies on, in the streaming query's own copy of the session.
+
+    Args:
+        session: The streaming query's.
+        slots: Number of partitions of a shuffle.
+        narrow: Whether all rows that reach slots are narrow.
+    """
     # Adaptive execution merges or drops shuffle partitions; a partition must be a slot.
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", str(slots))
-    if int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0) < ROWS_PER_BATCH:
-        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
+    _raise_to(session, "spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
+    _raise_to(session, "spark.sql.execution.pandas.udf.buffer.size", PIPE_BYTES)
+    if narrow:
+        session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ANY_BYTES_PER_BATCH))
+
+
+def _raise_to(session: SparkSession, name: str, least: int) -> None:
+    if int(session.conf.get(name) or 0) < least:
+        session.conf.set(name, str(least))
