@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tether.spark.faults import Fault
 
-LONGEST_SECONDS = 240
+LONGEST_SECONDS = 400
 
 
 def from_the_start(executors: int) -> dict[str, str]:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.chaos
 
 ROUNDS = int(os.environ.get("TETHER_SQL_KILLS", "1"))
 """How often the random forms are repeated; more in long runs: TETHER_SQL_KILLS=10 make chaos."""
-LONGEST_SECONDS = 200
+LONGEST_SECONDS = 400
 HELD = 5
 """The batch that waits until somebody has been killed."""
 
