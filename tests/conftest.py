@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests import chaos_summary
 
 from tether.cli.session import open_session
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# A machine that is busy with Spark is no fair judge of how long one example may take.
-settings.register_profile("tether", deadline=None, print_blob=True)
+# A machine that is busy with Spark is no fair judge of how long one example may take, or its making.
+settings.register_profile(
+    "tether", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("tether")
 
 
@@ -67,9 +69,13 @@ def spark() -> Iterator[SparkSession]:
     A process has one context: a second fixture that opened and stopped it would take it away from
     whichever tests come next, and which those are differs from machine to machine.
     """
-    session = open_session(
-        "local[2,4]", app="tether tests", conf={"spark.sql.shuffle.partitions": "2"}
-    )
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        # What looks after state stores closes those of queries that have ended, once a minute, and
+        # Tether's then makes all durable: a test that restarts a query would lose nothing, now and then.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1d",
+    }
+    session = open_session("local[2,4]", app="tether tests", conf=conf)
     yield session
     session.stop()
 

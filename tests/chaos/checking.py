@@ -74,7 +74,7 @@ def _in_session(
         # A query that was stopped has let go of everything, in this process too.
         assert not is_locked(run.backup)
         assert run.arenas() == [] or outcome.ended is not None  # with them nothing more is lost
-        assert (left := open_files_after(5, work)) == [], f"still open: {left}"
+        assert (left := open_files_after(60, work)) == [], f"still open: {left}"
     return outcome
 
 

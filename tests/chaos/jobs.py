@@ -78,7 +78,7 @@ class Job:
             finally:
                 kill_all(process.pid)
                 process.wait()
-        stayed = self.left.processes_after(20)
+        stayed = self.left.processes_after(120)
         for pid in stayed:
             kill(pid)
         assert stayed == [], "processes have outlived their driver"

@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 
 import pytest
-from tests.spark.commands import Counting
+from tests.spark.commands import LONGEST_SECONDS, Counting
 from tests.spark.counting import l1_error, skewed_keys, true_counts
 
 from tether.backup.inspect import describe_store
@@ -57,11 +57,11 @@ def test_a_killed_driver_and_one_stopped_by_ctrl_c_lose_nothing(tmp_path):
     with explained_run(tmp_path, injector=injector):
         assert job.run(injector.faults) is None
         assert [strike.what for strike in injector.struck()] == ["kill at before-spark-commit"]
-        assert job.left.processes_after(20) == []
+        assert job.left.processes_after(120) == []
         with job.started(injector.faults) as process:
             job.await_epochs(5, process)
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=100) == 130, job.log()
+            assert process.wait(timeout=LONGEST_SECONDS) == 130, job.log()
         assert job.left_behind() == []
         store = open_store(str(tmp_path / "backup"))
         report = describe_store(store)

@@ -24,7 +24,20 @@ if TYPE_CHECKING:
 
     from tether.spark.faults import Fault
 
-LONGEST_SECONDS = 240
+LONGEST_SECONDS = 400
+
+
+def from_the_start(executors: int) -> dict[str, str]:
+    """Settings with which all executors, of a core each, are there before the first epoch.
+
+    A query spreads its slots over those that came within a second or two of each other; a busy machine
+    may start them further apart.
+    """
+    return {
+        "spark.cores.max": str(executors),
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{LONGEST_SECONDS}s",
+    }
 
 
 def spark_environment(work: Path, master: str) -> dict[str, str]:
@@ -104,7 +117,7 @@ class Counting:
 
     def left_behind(self) -> list[object]:
         """Processes, arenas and locks of this query that are still there."""
-        left: list[object] = [*self.left.processes_after(20)]
+        left: list[object] = [*self.left.processes_after(120)]
         left += arenas_of(self.work / "checkpoint")
         if is_locked(self.work / "backup"):
             left.append("the backup directory is locked")

@@ -8,7 +8,7 @@ from tether.testing.bundle import explained_run
 from tether.testing.epochs import write_epochs
 from tether.testing.injector import Injector
 
-from .commands import Counting
+from .commands import Counting, from_the_start
 from .counting import l1_error, skewed_keys, true_counts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos]
@@ -34,7 +34,8 @@ def epoch_of_the_move(story):
 def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, epochs):
     tables = skewed_keys(epochs=epochs, rows=4000, keys=200, seed=5)
     write_epochs(tmp_path / "in", tables)
-    counting = Counting(tmp_path, "approximate:max_state_error=3000", master=MASTER, slots=3)
+    policy, conf = "approximate:max_state_error=3000", from_the_start(3)
+    counting = Counting(tmp_path, policy, master=MASTER, slots=3, conf=conf)
     injector = Injector(tmp_path / "strikes", seed=5)
     injector.at("halfway", "executor", slot=1, epoch=3)
     stories = []

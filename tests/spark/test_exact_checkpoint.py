@@ -114,7 +114,7 @@ class FakeQuery:
         self.error = None
 
     def awaitTermination(self):  # noqa: N802 - Spark's name
-        assert self.ended.wait(20)
+        assert self.ended.wait(120)
         if self.error is not None:
             raise self.error
 

@@ -54,12 +54,12 @@ class Scheduler:
         self.tags.remove(tag)
 
     def cancelJobsWithTag(self, tag):
-        assert self.tags == {tag}
-        self.cancelled.set()
+        if self.tags == {tag}:  # as on Spark, a cancel that comes too late meets nothing
+            self.cancelled.set()
 
     def looks(self, number):
         for _ in range(number):
-            assert self.looked.acquire(timeout=30)
+            assert self.looked.acquire(timeout=120)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_tasks_that_wait_for_a_dead_executor_are_sent_again(scheduler):
     def epoch():
         with watch.watched():
             scheduler.executors = ["b"]
-            assert scheduler.cancelled.wait(30)
+            assert scheduler.cancelled.wait(120)
             raise RuntimeError("the job was cancelled")
 
     with pytest.raises(HeldBackError):
@@ -142,7 +142,7 @@ def test_the_jobs_of_a_stream_s_epoch_are_found_and_cancelled(spark, monkeypatch
     write_epochs(tmp_path / "in", [pa.table({"k": [1]})])
     writer = read_epochs(spark, tmp_path / "in", "k long").writeStream.foreachBatch(epoch)
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     watch.end()
     assert isinstance(ends[0], HeldBackError)
     assert ends[1:] == [3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tether
+from tether.algorithms.aggregate import KeyedAggregate
 from tether.backup.inspect import describe_store
 from tether.backup.opening import open_store
 from tether.core.errors import (
@@ -57,16 +57,12 @@ def test_backups_happen_only_where_the_divergence_is_above_theta(counting):
 
 
 def test_the_batch_form_gives_the_same_answer(counting, spark):
-    from tether.algorithms.aggregate import KeyedAggregate
-
     static = spark.read.parquet(str(counting.work / "in"))
     rows = tether.stream(static).apply(KeyedAggregate(), key="k", parallelism=3).to_df()
     assert {row.k: row["count"] for row in rows.collect()} == dict(counting.truth)
 
 
 def test_complete_output_gives_every_key_in_every_epoch(spark, tmp_path):
-    from tether.algorithms.aggregate import KeyedAggregate
-
     write_epochs(tmp_path / "in", [pa.table({"k": [1, 2, 2]}), pa.table({"k": [3]})])
     seen = []
     query = (
@@ -108,8 +104,6 @@ def test_a_sink_that_takes_nothing_or_part_of_its_rows_leaves_no_slot_behind(cou
 
 
 def test_an_epoch_without_rows_runs_every_slot(spark, tmp_path):
-    from tether.algorithms.aggregate import KeyedAggregate
-
     write_epochs(tmp_path / "in", [pa.table({"k": [1]})] * 3)
     nothing = read_epochs(spark, tmp_path / "in", SCHEMA).filter(F.lit(False))
     query = (
@@ -147,7 +141,6 @@ def test_a_stopped_query_goes_on_exactly_where_it_was(counting):
 
 
 def test_input_already_partitioned_by_key_is_shuffled_to_its_slots_all_the_same(spark, tmp_path):
-    from tether.algorithms.aggregate import KeyedAggregate
     from tether.cli.answers import LatestPerKey
 
     write_epochs(tmp_path / "in", [pa.table({"k": list(range(50))})] * 2)
@@ -200,8 +193,6 @@ def test_backups_in_an_object_store_bring_a_restarted_query_back(counting, s3_op
 
 
 def test_times_are_keys_in_any_zone(spark, tmp_path):
-    from tether.algorithms.aggregate import KeyedAggregate
-
     df = spark.sql("SELECT TIMESTAMP '2026-01-01 12:00:00' AS at UNION ALL SELECT NULL")
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -242,8 +233,6 @@ def test_another_bound_is_refused_unless_allowed(counting):
 
 
 def test_a_checkpoint_without_its_backup_is_refused(counting):
-    import shutil
-
     counting.run(tether.Approximate(10))
     write_epochs(counting.work / "in", [pa.table({"k": [1]})], first=counting.epochs)
     shutil.rmtree(counting.work / "backup")
@@ -252,8 +241,6 @@ def test_a_checkpoint_without_its_backup_is_refused(counting):
 
 
 def test_a_backup_of_another_query_is_refused(counting):
-    import shutil
-
     counting.run(tether.Approximate(10))
     shutil.rmtree(counting.work / "checkpoint")
     with pytest.raises(QueryRefusedError, match="another query"):
@@ -267,8 +254,6 @@ def test_a_backup_that_cannot_be_written_is_refused_at_start(counting):
 
 
 def test_a_policy_with_backups_needs_a_place_for_them(counting, spark):
-    from tether.algorithms.aggregate import KeyedAggregate
-
     applied = tether.stream(read_epochs(spark, counting.work / "in", SCHEMA)).apply(
         KeyedAggregate(), key="k"
     )
@@ -292,8 +277,6 @@ def test_speculation_is_refused():
 
 
 def test_a_key_that_is_not_there_is_refused(spark, counting):
-    from tether.algorithms.aggregate import KeyedAggregate
-
     applied = tether.stream(read_epochs(spark, counting.work / "in", SCHEMA)).apply(
         KeyedAggregate(), key="nothing"
     )
@@ -361,18 +344,24 @@ def test_no_arena_is_left_behind(counting, tmp_path):
     assert list((tmp_path / "arenas").glob("*/*")) == []
 
 
-def test_a_query_stopped_in_the_middle_of_an_epoch_is_flushed_all_the_same(counting):
+def test_a_query_stopped_in_the_middle_of_an_epoch_is_flushed_all_the_same(counting, tmp_path):
     """The stop breaks the epoch's job off with an error, which is no failure of the query."""
-    at_work = threading.Event()
+    at_work = tmp_path / "at work"
+
+    def task(_):
+        at_work.touch()
+        time.sleep(60)
 
     def sink(rows, epoch):
         rows.write.format("noop").mode("append").save()
         if epoch == 2:
-            at_work.set()
-            rows.sparkSession.range(1).foreach(lambda _: time.sleep(60))
+            rows.sparkSession.range(1).foreach(task)
 
     query = counting.start(tether.Approximate(1_000_000), output=sink, trigger={})
-    assert at_work.wait(60)
+    deadline = time.monotonic() + 240
+    while not at_work.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     query.stop()
     assert query.exception() is None
     assert query._supervisor.current.exception() is None, (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from tests.sql.processors import Counting, Forgetting, Remembering
 
 from tether.sql import bounded
+from tether.sql.settings import PROVIDER_CLASS, Bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -159,9 +159,8 @@ class Run:
 
     def go(self, theta: float | None = None, **bound: Any) -> Run:
         """Read all that is there: with Tether's store, or with Spark's RocksDB for None."""
-        setting: Any = nullcontext()
         if theta is None:
-            self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+            setting = Bounded(self.spark, {PROVIDER_CLASS: ROCKSDB})
         else:
             setting = bounded(self.spark, theta, **bound)
         with setting:

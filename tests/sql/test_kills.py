@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 from tests.sql import queries
+from tests.sql.job import GO_ON
 from tests.sql.queries import Batches, Run, write_batches
 from tests.sql.test_failures import KEYS, many_keys, truth
 
@@ -30,7 +31,9 @@ pytestmark = pytest.mark.chaos
 
 ROUNDS = int(os.environ.get("TETHER_SQL_KILLS", "1"))
 """How often the random forms are repeated; more in long runs: TETHER_SQL_KILLS=10 make chaos."""
-LONGEST_SECONDS = 200
+LONGEST_SECONDS = 400
+HELD = 5
+"""The batch that waits until somebody has been killed."""
 
 
 class Job:
@@ -41,7 +44,7 @@ class Job:
 
     @contextmanager
     def started(self) -> Iterator[subprocess.Popen[str]]:
-        arguments = [str(self.folder), self.master, str(self.theta), "sums"]
+        arguments = [str(self.folder), self.master, str(self.theta), "sums", str(HELD)]
         command = [sys.executable, "-m", "tests.sql.job", *arguments]
         environment = dict(os.environ)
         if self.master.startswith("local-cluster"):
@@ -103,6 +106,7 @@ def test_a_driver_that_is_killed_loses_no_more_than_its_bound(
         job.wait_for_commits(process, random.Random(number).randint(2, 4))
         process.send_signal(signal.SIGKILL)
         kill_all(process.pid)
+    (tmp_path / GO_ON).touch()
     with job.started() as process:
         result = job.finish(process)
     metrics = result["metrics"]
@@ -129,6 +133,7 @@ def test_an_executor_that_is_killed_loses_no_more_than_its_bound(
         ]
         assert len(executors) == 2
         assert kill(executors[number % 2])
+        (tmp_path / GO_ON).touch()
         result = job.finish(process)
     metrics = result["metrics"]
     assert sum(metrics["tetherRestores"]) > 0

@@ -15,6 +15,7 @@ from tests.sql.direct import Provider, Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+UNCHECKED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 EXAMPLES = int(os.environ.get("TETHER_SQL_EXAMPLES", "1")) * 5
 Rows = dict[bytes, bytes]
 
@@ -46,7 +47,7 @@ def change(store: Store, rows: Rows, changes: list[tuple[bytes, bytes | None]]) 
     return after
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=EXAMPLES, suppress_health_check=UNCHECKED)
 @given(batches=BATCHES, divergence=st.sampled_from(["count", "l1"]))
 def test_an_exact_store_is_a_map_that_survives_everything(
     spark: SparkSession,
@@ -80,7 +81,7 @@ def test_an_exact_store_is_a_map_that_survives_everything(
             assert provider.at(version).everything() == rows
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=EXAMPLES, suppress_health_check=UNCHECKED)
 @given(batches=BATCHES, theta=st.integers(1, 60), divergence=st.sampled_from(["count", "l1"]))
 def test_a_bounded_store_loses_no_more_than_it_says(
     spark: SparkSession,

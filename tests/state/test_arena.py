@@ -128,7 +128,7 @@ def test_the_lock_names_its_holder(arena: Arena, identity: Identity) -> None:
 def test_waiting_for_the_lock(arena: Arena, identity: Identity) -> None:
     timer = threading.Timer(0.05, arena.release)
     timer.start()
-    found = Arena.attach(arena.directory, identity, wait=30)
+    found = Arena.attach(arena.directory, identity, wait=120)
     assert isinstance(found, Arena)
     found.release()
     timer.join()
@@ -153,7 +153,7 @@ def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
         with pytest.raises(ArenaError, match=f"process {holder.pid}"):
             lock.acquire(0)
         holder.kill()
-    lock.acquire(5)
+    lock.acquire(60)
     assert lock.held
     lock.release()
 
@@ -175,7 +175,7 @@ def test_a_lock_on_a_removed_directory_is_taken_again(
 
     monkeypatch.setattr(lock_module.fcntl, "flock", remove_first)
     lock = DirectoryLock(tmp_path / "a")
-    lock.acquire(5)
+    lock.acquire(60)
     assert (tmp_path / "a" / "lock").exists()
     lock.release()
 

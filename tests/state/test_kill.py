@@ -226,7 +226,7 @@ def test_real_kills_at_random_moments(ram: Path) -> None:
         seconds = draw.uniform(0.01, 0.2)
         process = context.Process(target=run_until_killed, args=(directory, line, seconds))
         process.start()
-        process.join(60)
+        process.join(240)
         assert process.exitcode == -(signal.SIGPROF if line is None else signal.SIGKILL)
         found = Arena.attach(directory, ME)
         if not isinstance(found, Arena):

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.backup.samples import header, parts, run_epochs, value_of
@@ -21,6 +23,14 @@ from tether.testing.disks import small_disk
 from tether.testing.injector import Injector
 from tether.testing.leftovers import Leftovers, is_locked
 from tether.testing.networks import cuttable_host
+from tether.testing.processes import command_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+WAIT = 120.0
+"""Seconds; far more than anything here takes, also on a machine that does much else besides."""
 
 
 @pytest.fixture
@@ -28,15 +38,16 @@ def injector(tmp_path: Path) -> Injector:
     return Injector(tmp_path / "strikes", seed=3)
 
 
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
-def until(state: str, pid: int) -> None:
-    deadline = time.monotonic() + 10
-    while state_of(pid) not in state:
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def was_continued(pid: int) -> bool:
+    """Whether a child of ours was stopped and goes on again; told once, however late one asks."""
+    return os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG) is not None
 
 
 def test_a_planned_fault_strikes_once_where_it_is_meant(injector: Injector) -> None:
@@ -57,12 +68,11 @@ def test_a_planned_fault_strikes_once_where_it_is_meant(injector: Injector) -> N
 
 def test_a_process_that_hangs_goes_on_by_itself(injector: Injector) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        until("S", process.pid)  # asleep: it is what it will be
+        until(lambda: "sleep 60" in command_of(process.pid))  # it is what it will be
         injector.hang(process.pid, 0.3)
-        until("Tt", process.pid)
-        until("S", process.pid)
+        until(lambda: was_continued(process.pid))
         injector.kill(process.pid)
-        assert process.wait(5) == -signal.SIGKILL
+        assert process.wait(WAIT) == -signal.SIGKILL
     assert [strike.what for strike in injector.struck()] == ["hang for 0.3 s", "kill"]
     assert all("sleep 60" in strike.victim for strike in injector.struck())
 
@@ -77,13 +87,43 @@ def test_the_same_seed_strikes_the_same(tmp_path: Path) -> None:
     assert {plan[0] for plan in plans[0]} > {"halfway", "during-backup"}
 
 
-def test_strikes_now_and_then_keep_to_their_time(injector: Injector) -> None:
+def test_a_process_hangs_before_its_time_begins_to_count(
+    injector: Injector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is to wake it is quicker than this process: it must not be stopped for good."""
+    really = subprocess.Popen
+
+    def slowly(*args: Any, **options: Any) -> subprocess.Popen[Any]:
+        started = really(*args, **options)
+        time.sleep(0.2)
+        return started
+
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr(subprocess, "Popen", slowly)
+        injector.hang(process.pid, 0.01)
+        until(lambda: was_continued(process.pid))
+        process.kill()
+
+
+def test_strikes_now_and_then_keep_to_their_time(
+    injector: Injector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that only sleeping moves: a real one may stand still for any time between two."""
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr("tether.testing.injector.time", clock)
     seen: list[float] = []
-    done = injector.now_and_then(
-        lambda: seen.append(time.monotonic()), seconds=0.3, every=(0.02, 0.05)
-    )
+    done = injector.now_and_then(lambda: seen.append(now), seconds=0.3, every=(0.02, 0.05))
     assert done == len(seen)
-    assert 4 <= done <= 15
+    assert 6 <= done <= 15
+    pauses = [after - before for before, after in pairwise([0.0, *seen])]
+    assert all(0.02 <= round(pause, 9) <= 0.05 for pause in pauses)
+    assert seen[-1] <= 0.3
 
 
 # ---- the store ----------------------------------------------------------------------------------
@@ -189,14 +229,11 @@ def test_a_cut_network_lets_nothing_through_until_it_is_mended() -> None:
         with subprocess.Popen(
             [*host.launcher, *serve], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as server:
-            deadline = time.monotonic() + 20
-            while not answers(host.inside):
-                assert time.monotonic() < deadline
+            until(lambda: answers(host.inside))
             host.cut()
             assert not answers(host.inside)
             host.mend()
-            while not answers(host.inside):
-                assert time.monotonic() < deadline
+            until(lambda: answers(host.inside))
             server.kill()
 
 
@@ -231,11 +268,13 @@ def test_a_red_run_leaves_a_bundle_and_names_it(tmp_path: Path, injector: Inject
 def test_processes_are_found_whoever_their_parent_is() -> None:
     left = Leftovers()
     environment = {**os.environ, **left.environment()}
-    orphaning = ["sh", "-c", "sleep 60 & exec sleep 0"]
-    subprocess.run(orphaning, env=environment, check=True)
-    (orphan,) = left.processes_after(0.2)
+    orphaning = ["sh", "-c", "sleep 60 > /dev/null & echo $!"]
+    done = subprocess.run(orphaning, env=environment, check=True, stdout=subprocess.PIPE)
+    orphan = int(done.stdout)
+    until(lambda: "sleep 60" in command_of(orphan))  # while it becomes that, it has no environment
+    assert left.processes_after(0.2) == [orphan]
     os.kill(orphan, signal.SIGKILL)
-    assert left.processes_after(5) == []
+    assert left.processes_after(WAIT) == []
 
 
 def test_a_held_backup_directory_is_seen(tmp_path: Path) -> None:

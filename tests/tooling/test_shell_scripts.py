@@ -32,7 +32,7 @@ def call(*command: object, **variables: str) -> subprocess.CompletedProcess[str]
         env=variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -122,16 +122,21 @@ def due(
 
 
 def hang(pid: int, seconds: float) -> None:
-    """SIGSTOP a process, and let it go on after ``seconds``."""
-    # Whoever wakes it must not be asleep itself, and must hold none of its files and locks.
-    subprocess.Popen(  # noqa: S603 - fixed words and two numbers
-        ["/bin/sh", "-c", f"sleep {float(seconds)}; kill -CONT {int(pid)}"],
+    """SIGSTOP a process, and let it go on after ``seconds``; returns when it has been stopped."""
+    os.kill(pid, 0)  # an error if there is none
+    # Whoever wakes it must not be asleep itself, and must hold none of its files and locks. It is who
+    # stops it, too: were that done here, a busy machine could do it after the waking, and for good.
+    stop, go_on = f"kill -STOP {int(pid)}; echo", f"sleep {float(seconds)}; kill -CONT {int(pid)}"
+    stopping = subprocess.Popen(  # noqa: S603 - fixed words and two numbers
+        ["/bin/sh", "-c", f"trap '' PIPE; {stop}; {go_on}"],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    os.kill(pid, signal.SIGSTOP)
+    assert stopping.stdout is not None
+    with stopping.stdout as told:
+        told.readline()
 
 
 def _strike(fault: Fault) -> bool:

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tether.spark.plan import SLOT
+from tether.spark.spreading import live_executors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,9 +67,10 @@ def _await_executors(session: SparkSession, patience: float) -> None:
     """Wait until executors stop joining: slots placed earlier would all sit on the first one."""
     context = session.sparkContext
     deadline = time.monotonic() + patience
-    cores, since = context.defaultParallelism, time.monotonic()
+    # Not defaultParallelism, which is 2 also where there is one core, or none yet.
+    executors, since = live_executors(context), time.monotonic()
     while time.monotonic() < deadline and time.monotonic() - since < SETTLE_SECONDS:
         time.sleep(0.1)
-        now = context.defaultParallelism
-        if now != cores:
-            cores, since = now, time.monotonic()
+        now = live_executors(context)
+        if now != executors:
+            executors, since = now, time.monotonic()

@@ -26,7 +26,13 @@ class Leftovers:
     Example:
         >>> import subprocess
         >>> left = Leftovers()
-        >>> process = subprocess.Popen(["sleep", "60"], env={**os.environ, **left.environment()})
+        >>> process = subprocess.Popen(
+        ...     ["sh", "-c", "echo; read wait"],
+        ...     env={**os.environ, **left.environment()},
+        ...     stdin=subprocess.PIPE,
+        ...     stdout=subprocess.PIPE,
+        ... )
+        >>> _ = process.stdout.readline()  # it runs
         >>> left.processes() == [process.pid]
         True
         >>> process.kill(); _ = process.wait()
