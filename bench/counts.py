@@ -13,7 +13,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 import tether
 from bench.harness import Experiment, Goal, Measurement
-from bench.streams import epoch_times, scratch
+from bench.streams import epoch_times, run_through, scratch
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.cli.session import open_session
 from tether.testing.epochs import read_epochs, write_epochs
@@ -148,10 +148,7 @@ def _stateless(session: SparkSession, source: Path, epochs: int) -> Measurement:
 
     with scratch() as directory:
         writer = read_epochs(session, source, SCHEMA).writeStream.foreachBatch(epoch)
-        writer = writer.option("checkpointLocation", str(directory)).trigger(availableNow=True)
-        query = writer.start()
-        query.awaitTermination()
-        progress = query.recentProgress
+        progress = run_through(writer, str(directory)).recentProgress
     return Measurement(_measured(progress), len(progress) == epochs)
 
 
@@ -199,9 +196,7 @@ def _stateful(
 ) -> Measurement:
     with scratch() as directory:
         writer = totals.writeStream.outputMode("update").format("noop")
-        writer = writer.option("checkpointLocation", str(directory)).trigger(availableNow=True)
-        query = writer.start()
-        query.awaitTermination()
+        query = run_through(writer, str(directory))
         state = stored(session.read.format("statestore").load(str(directory)))
         answer = _digest(state, "k", "total")
         return Measurement(_measured(query.recentProgress, skip), answer == truth)

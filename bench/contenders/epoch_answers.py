@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tether
 from bench.contenders.durable import durable_bytes
-from bench.contenders.spark_stores import close_stores, finish, measured_times
+from bench.contenders.spark_stores import close_stores, measured_times
+from bench.streams import run_through
 from tether.sql import bounded
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def spark_answers(
         answers[number] = [row.asDict() for row in answer(output).collect()]
 
     with course.durable() as directory:
-        running = finish(query.writeStream.outputMode(mode).foreachBatch(epoch), directory)
+        running = run_through(query.writeStream.outputMode(mode).foreachBatch(epoch), directory)
         detail = {"durable_bytes": durable_bytes(directory, "state")}
         close_stores(course.spark)  # their directory goes
     return Answered(measured_times(course, running), answers, detail)

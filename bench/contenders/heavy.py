@@ -11,7 +11,8 @@ from bench.contenders.contender import Contender
 from bench.contenders.durable import durable_bytes
 from bench.contenders.epoch_answers import tether_answers
 from bench.contenders.one_process import heavy_pairs
-from bench.contenders.spark_stores import DEFAULT, ROCKSDB, close_stores, finish, measured_times
+from bench.contenders.spark_stores import DEFAULT, ROCKSDB, close_stores, measured_times
+from bench.streams import run_through
 from tether.algorithms.heavy_hitters import GlobalSketch, LocalSketch
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def spark_sums(course: Course, settings: dict[str, str]) -> Measurement:
     with course.settings(settings) as session, course.durable() as directory:
         sums = course.stream().groupBy("src", "dst").agg(F.sum("bytes").alias("total"))
         heavy = sums.filter(F.col("total") >= threshold)
-        query = finish(heavy.writeStream.outputMode("update").format("noop"), directory)
+        query = run_through(heavy.writeStream.outputMode("update").format("noop"), directory)
         detail = {"durable_bytes": durable_bytes(directory, "state")}
         close_stores(session)
         state = session.read.format("statestore").load(directory)

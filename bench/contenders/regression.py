@@ -19,8 +19,9 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from bench.contenders.contender import Contender
 from bench.contenders.epoch_answers import on_store, spark_answers, tether_answers
-from bench.contenders.spark_stores import ROCKSDB, finish, measured_times
+from bench.contenders.spark_stores import ROCKSDB, measured_times
 from bench.questions.regression import LABEL, one_batch
+from bench.streams import run_through
 from tether.algorithms.logistic_model import LogisticModel
 from tether.algorithms.logistic_regression import GlobalModel, LocalModel, model_of
 
@@ -75,7 +76,7 @@ def foreach_batch(course: Course) -> Measurement:
     with course.durable() as directory:
         models = Path(directory.removeprefix("slow://")) / "models"
         models.mkdir()
-        query = finish(course.stream().writeStream.foreachBatch(epoch), directory)
+        query = run_through(course.stream().writeStream.foreachBatch(epoch), directory)
         detail = {"durable_bytes": sum(path.stat().st_size for path in models.iterdir())}
     return course.measurement(measured_times(course, query), model, detail)
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from bench.contenders.durable import durable_bytes, request_count
 from bench.inputs import Digest, columns_of, digest_sql
-from bench.streams import epoch_times
+from bench.streams import epoch_times, run_through
 from tether.algorithms.word_count import words
 from tether.sql import bounded
 
@@ -70,7 +70,7 @@ def no_state(course: Course) -> Measurement:
     before = request_count(course)
     with course.durable() as directory:
         writer = course.stream().writeStream.foreachBatch(epoch)
-        query = finish(writer, directory)
+        query = run_through(writer, directory)
     requests = (request_count(course) - before) / scenario.total_epochs
     right = (sum(sums), len(sums)) == (course.truth.total, scenario.total_epochs)
     answer = course.truth if right else Digest(0, sum(sums), 0)
@@ -115,7 +115,7 @@ def stateful(
     """Run a stateful query to its end; the answer is what its store holds then."""
     with course.durable() as directory:
         before = request_count(course)
-        running = finish(query.writeStream.outputMode("update").format("noop"), directory)
+        running = run_through(query.writeStream.outputMode("update").format("noop"), directory)
         # Before the stores are closed, for ours makes everything durable then.
         detail = {
             "durable_bytes": durable_bytes(directory, "state"),
@@ -127,13 +127,6 @@ def stateful(
         reader = session.read.format("statestore").options(**(options or {}))
         answer = spark_digest(course.scenario, stored(reader.load(directory)))
     return course.measurement(measured_times(course, running), answer, detail)
-
-
-def finish(writer: Any, directory: str) -> StreamingQuery:
-    """Run a query over all files there are, with its checkpoint in a directory."""
-    query = writer.option("checkpointLocation", directory).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return query
 
 
 def measured_times(course: Course, query: StreamingQuery) -> list[float]:

@@ -7,6 +7,8 @@ from pyspark.sql.types import StructType
 
 from tether.spark.session import NARROW_COLUMNS, is_narrow
 
+pytestmark = pytest.mark.usefixtures("spark")  # it reads the schemas
+
 
 @pytest.mark.parametrize(
     "schema", ["k long", "k int, v double, at timestamp, day date, ok boolean, d decimal(38,2)"]
