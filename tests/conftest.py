@@ -43,6 +43,8 @@ for _name, _value in {
     **_variables_of_setup(),
     "PYSPARK_PYTHON": sys.executable,
     "SPARK_LOCAL_IP": "127.0.0.1",
+    # No process of a test lives long enough to earn back what Java's second compiler costs.
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
 }.items():
     os.environ.setdefault(_name, _value)
 

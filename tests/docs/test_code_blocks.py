@@ -25,8 +25,12 @@ NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 SECONDS_PER_PAGE = 480
 SECONDS_TOGETHER = 3 * SECONDS_PER_PAGE  # for all that share a Java process
 
-# Spark from pip forks some 20 helpers a micro-batch for its log files; a page need not wait for them.
-FASTER = f"--conf spark.sql.streaming.checkpointFileManagerClass={FAIR_CHECKPOINTS} pyspark-shell"
+# Spark from pip forks some 20 helpers a micro-batch for its log files; a page need not wait for them,
+# nor for a web page that nobody looks at.
+FASTER = (
+    f"--conf spark.sql.streaming.checkpointFileManagerClass={FAIR_CHECKPOINTS} "
+    "--conf spark.ui.enabled=false pyspark-shell"
+)
 
 
 def blocks_of(page: Path, *languages: str) -> list[Block]:
