@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StructType
 
-from tether.spark.session import NARROW_COLUMNS, is_narrow
+from tether.spark.session import NARROW_COLUMNS, ROWS_PER_BATCH, is_narrow, tune_epochs
 
 pytestmark = pytest.mark.usefixtures("spark")  # it reads the schemas
 
@@ -29,3 +29,19 @@ def test_a_few_numbers_are_narrow(schema):
 )
 def test_rows_that_may_be_large_are_not(schema):
     assert not is_narrow(StructType.fromDDL(schema))
+
+
+BYTES, ROWS = (f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Bytes", "Records"))
+
+
+@pytest.mark.parametrize(
+    ("narrow", "rows", "counted"),
+    [(True, 10_000, False), (True, 10 * ROWS_PER_BATCH, True), (False, 10_000, True)],
+)
+def test_bytes_are_counted_where_a_batch_may_be_large(spark, narrow, rows, counted):
+    session = spark.newSession()
+    session.conf.set(ROWS, str(rows))
+    before = session.conf.get(BYTES)
+    tune_epochs(session, 2, narrow=narrow)
+    assert int(session.conf.get(ROWS)) == max(rows, ROWS_PER_BATCH)
+    assert (session.conf.get(BYTES) == before) == counted

@@ -68,12 +68,14 @@ def tune_epochs(session: SparkSession, slots: int, *, narrow: bool) -> None:
     # Adaptive execution merges or drops shuffle partitions; a partition must be a slot.
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", str(slots))
-    _raise_to(session, "spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
-    _raise_to(session, "spark.sql.execution.pandas.udf.buffer.size", PIPE_BYTES)
-    if narrow:
+    rows = _at_least(session, "spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
+    _at_least(session, "spark.sql.execution.pandas.udf.buffer.size", PIPE_BYTES)
+    if narrow and rows == ROWS_PER_BATCH:  # of more, that somebody asked for, bytes do count
         session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ANY_BYTES_PER_BATCH))
 
 
-def _raise_to(session: SparkSession, name: str, least: int) -> None:
-    if int(session.conf.get(name) or 0) < least:
-        session.conf.set(name, str(least))
+def _at_least(session: SparkSession, name: str, least: int) -> int:
+    """Raise a setting where it is lower; gives what it is then."""
+    value = max(int(session.conf.get(name) or 0), least)
+    session.conf.set(name, str(value))
+    return value
