@@ -118,7 +118,7 @@ class EpochDriver:
         elif self._begun_anew:
             self._session = rows.sparkSession
             for part in self._parts:
-                part.place(self._session)
+                part.place_anew(self._session)
         self._begun_anew = False
         if self._source_log is not None:
             rows = self._source_log.kept(rows, epoch)

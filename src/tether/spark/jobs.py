@@ -92,6 +92,11 @@ class SlotJobs:
         if self._anchors:
             self._held_back = HeldBack(session)
 
+    @property
+    def pinned(self) -> bool:
+        """Whether slots are kept on one of several executors."""
+        return bool(self._anchors)
+
     def lopsided(self, ledgers: Iterable[Ledger]) -> bool:
         """Whether executors have joined that could take slots off others."""
         if not self._anchors or self._session is None:

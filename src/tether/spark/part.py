@@ -147,8 +147,14 @@ class Part:
         self.place(session)
 
     def place(self, session: SparkSession) -> None:
-        """Plan epochs for a session of Spark's: the first, or that of a stream begun anew."""
+        """Plan epochs for a session of Spark's."""
         self._jobs.place(session)
+
+    def place_anew(self, session: SparkSession) -> None:
+        """Plan for a stream begun anew: all slots restore, and may do so on other executors."""
+        if self._jobs.pinned:
+            self.clean()  # where they are now: nobody would find them there after the move
+        self.place(session)
 
     def _resume(self, store: BackupStore, committed: int) -> None:
         """Take over feedback, clocks and snapshots as of the end of an epoch."""
