@@ -44,7 +44,7 @@ def demo(
         work = Path(name)
         view.say(f"Writing {epochs * words:,} words …")
         truth = write_words(work / "in", epochs=epochs, words_per_epoch=words, seed=seed)
-        arguments = [str(work / "in"), str(epochs), policy, str(work), "costs" if costs else ""]
+        arguments = [str(work / "in"), policy, str(work), "costs" if costs else ""]
         job, events, result = _survive(arguments, work / "job.log", epochs, words, view)
         try:
             answer = pq.read_table(work / "answer.parquet")

@@ -5,8 +5,9 @@ Prints one JSON object a line: ``{"event": "progress" | "story" | "done" | "cost
 
 from __future__ import annotations
 
+import contextlib
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,18 @@ def start(session: SparkSession, source: str, policy: str, work: Path) -> Query:
     )
 
 
-def follow(query: Query, epochs: int) -> None:
-    """Tell the parent how the stream goes, until all files are in."""
-    told = 0
-    while True:
+def follow(query: Query) -> None:
+    """Tell the parent how the stream goes, until all files are in.
+
+    That may be in fewer epochs than there are files: where a driver dies after it has noted a file and
+    before it has planned the epoch, Spark puts that file and the next one into one epoch.
+    """
+    reading = threading.Thread(target=_read_all, args=(query,), daemon=True)
+    reading.start()
+    told, over = 0, False
+    while not over:
+        reading.join(0.25)
+        over = not reading.is_alive()
         slots = query.slots()
         done = min((slot["epoch"] for slot in slots), default=-1) + 1
         bound = query.bound()
@@ -64,23 +73,25 @@ def follow(query: Query, epochs: int) -> None:
             if event.what in ("recovery", "rollback", "started"):
                 tell("story", **msgspec.to_builtins(event))
         told = len(story)
-        if done >= epochs or not query.isActive:
-            break
-        time.sleep(0.25)
-    query.processAllAvailable()
+    query.processAllAvailable()  # raises what has ended the query, if anything has
+
+
+def _read_all(query: Query) -> None:
+    with contextlib.suppress(Exception):  # it is raised to the main thread, which asks once more
+        query.processAllAvailable()
 
 
 def main() -> None:
-    """Arguments: source directory, number of epochs, policy, work directory, "costs" or nothing."""
-    source, epochs, policy, work = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    """Arguments: source directory, policy, work directory, "costs" or nothing."""
+    source, policy, work = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     session = open_session(f"local[{SLOTS},8]", app="tether demo")
     query = start(session, source, policy, work)
-    follow(query, epochs)
+    follow(query)
     pq.write_table(query.table("totals").toArrow(), work / "answer.parquet")
     bound = query.bound()
     query.stop()
     tell("done", spent=bound.spent, promised=bound.promised)
-    if sys.argv[5] == "costs":
+    if sys.argv[4] == "costs":
         tell_costs(session, Path(source), policy)
 
 
