@@ -83,6 +83,9 @@ def test_a_rewind_is_told_and_the_handle_stays(spark, tmp_path):
     assert rewound.detail["snapshot"] == 3
     assert rewound.detail["epochs_again"] == 1
     assert len(query.recentProgress) > EPOCHS
+    # Of both slots, also the one that had lost nothing: it may be restored elsewhere.
+    recoveries = [event for event in query.story() if event.what == "recovery"]
+    assert [event.cause for event in recoveries] == ["no resident state here"] * 2
 
 
 @pytest.mark.long

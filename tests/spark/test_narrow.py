@@ -1,11 +1,16 @@
-"""Which rows are so narrow that no batch of them needs its bytes counted."""
+"""What goes to slots is small: rows whose bytes need no counting, operators without a state."""
 
 from __future__ import annotations
 
 import pytest
 from pyspark.sql.types import StructType
 
+import tether
+from tether.algorithms.aggregate import KeyedAggregate
+from tether.spark.consistency import BSP
+from tether.spark.prepared import prepare
 from tether.spark.session import NARROW_COLUMNS, ROWS_PER_BATCH, is_narrow, tune_epochs
+from tether.spark.sinks import discard
 
 pytestmark = pytest.mark.usefixtures("spark")  # it reads the schemas
 
@@ -45,3 +50,12 @@ def test_bytes_are_counted_where_a_batch_may_be_large(spark, narrow, rows, count
     tune_epochs(session, 2, narrow=narrow)
     assert int(session.conf.get(ROWS)) == max(rows, ROWS_PER_BATCH)
     assert (session.conf.get(BYTES) == before) == counted
+
+
+def test_an_operator_is_sent_without_a_state_of_its_own(spark):
+    rows = spark.createDataFrame([(1, 2)], "k long, v long")
+    node = tether.stream(rows).apply(KeyedAggregate(["v"]), key="k")._node
+    query = prepare({node: discard}, policies=tether.NoTolerance(), consistency=BSP())
+    prepared = query.operators[node]
+    assert prepared.narrow
+    assert len(prepared.blob) < 2_000  # a table of no rows takes 64,000

@@ -55,7 +55,8 @@ class SlotJobs:
     ) -> None:
         self._flow, self._nodes, self.operators = flow, nodes, operators
         self._sinks, self._story, self._task = sinks, story, task
-        self._session: SparkSession | None = None
+        self.session: SparkSession | None = None
+        """Whose epochs these are, once they are placed."""
         self._plans: dict[OperatorNode, EpochPlan] = {}
         self._anchors: dict[int, Anchor] = {}
         self._spreading = Spreading()
@@ -88,27 +89,17 @@ class SlotJobs:
             if self.safe or (prepared.combine is not None and node.slots != fused):
                 plan.unfuse()
             self._plans[node] = plan
-        self._session = session
+        self.session = session
         if self._anchors:
             self._held_back = HeldBack(session)
 
-    @property
-    def pinned(self) -> bool:
-        """Whether slots are kept on one of several executors."""
-        return bool(self._anchors)
-
     def lopsided(self, ledgers: Iterable[Ledger]) -> bool:
         """Whether executors have joined that could take slots off others."""
-        if not self._anchors or self._session is None:
+        if not self._anchors or self.session is None:
             return False
         places = [ledger.places() for ledger in ledgers]
-        executors = live_executors(self._session.sparkContext)
+        executors = live_executors(self.session.sparkContext)
         return self._spreading.wanted(len(executors) - 1, places)  # one of them is the driver
-
-    def place_anew(self) -> None:
-        """Spread the slots over the executors that there are now; they must be durable."""
-        assert self._session is not None
-        self.place(self._session)
 
     def _anchor(self, session: SparkSession, slots: int) -> Anchor:
         if slots not in self._anchors:
@@ -215,9 +206,9 @@ class SlotJobs:
 
     def punctuation(self, node: OperatorNode) -> DataFrame:
         """A row for each slot that says only that the epoch is over."""
-        assert self._session is not None
+        assert self.session is not None
         rows = (
-            self._session.range(0, node.slots, 1, 1)
+            self.session.range(0, node.slots, 1, 1)
             .selectExpr(f"CAST(id AS INT) AS {SLOT}")
             .repartitionById(node.slots, SLOT)
         )

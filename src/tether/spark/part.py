@@ -151,9 +151,8 @@ class Part:
         self._jobs.place(session)
 
     def place_anew(self, session: SparkSession) -> None:
-        """Plan for a stream begun anew: all slots restore, and may do so on other executors."""
-        if self._jobs.pinned:
-            self.clean()  # where they are now: nobody would find them there after the move
+        """Plan for slots that all restore next, and may do so on other executors than now."""
+        self.clean()  # where they are now: nobody would find them there after the move
         self.place(session)
 
     def _resume(self, store: BackupStore, committed: int) -> None:
@@ -264,8 +263,8 @@ class Part:
             self._snapshot = self._keeper.begin(epoch)
         elif self._store is not None and self._jobs.lopsided(self.ledgers.values()):
             self.flush(epoch - 1)  # Spark has committed that one
-            self.clean()  # where they are now: nobody would find them there after the move
-            self._jobs.place_anew()
+            assert self._jobs.session is not None
+            self.place_anew(self._jobs.session)
             self._story.add("respread", "executors have joined", epoch)
         statuses = self._jobs.run(given, epoch)
         reach(self._query.faults, "after-job", -1, epoch)

@@ -52,6 +52,8 @@ class PreparedOperator:
     feedback_arrow: pa.Schema | None
     state_specs: dict[str, Any]
     key_types: dict[str, str]
+    combine: list[Column] | None
+    """Aggregates for Spark to fold an epoch's rows with."""
     narrow: bool
     """Whether the rows that reach its slots are a few numbers each."""
 
@@ -83,11 +85,6 @@ class PreparedOperator:
             "version": self.operator.version,
             "parameters": dict(self.operator.parameters()),
         }
-
-    @cached_property
-    def combine(self) -> list[Column] | None:
-        """Aggregates for Spark to fold an epoch's rows with, or None."""
-        return self.operator.combine()
 
     def table_schema(self, name: str) -> pa.Schema:
         """Schema in which a table of the state is shown: its key columns, then its values.
@@ -279,7 +276,7 @@ def _prepare_operator(
     window = _window(node, policy)
     check_event_time(node, window, rows.schema)
     blob = CloudPickleSerializer().dumps(operator)  # before it holds a state of its own
-    state = declared_state(operator)
+    state, combine = declared_state(operator), operator.combine()
     output_spark, output_arrow = spark_and_arrow(operator.output)
     if node.feedback_to is not None and operator.feedback is None:
         raise BadValueError(
@@ -299,13 +296,13 @@ def _prepare_operator(
         feedback_arrow=spark_and_arrow(operator.feedback)[1] if operator.feedback else None,
         state_specs=state.specs(),
         key_types={name: rows.schema[name].dataType.simpleString() for name in node.key},
-        narrow=is_narrow(_arriving(node, operator, rows)),
+        combine=combine,
+        narrow=is_narrow(_arriving(node, combine, rows)),
     )
 
 
-def _arriving(node: OperatorNode, operator: Operator, rows: DataFrame) -> StructType:
+def _arriving(node: OperatorNode, combine: list[Column] | None, rows: DataFrame) -> StructType:
     """The shape in which rows reach the slots, but for what names their slot."""
-    combine = operator.combine() if node.key else None
     return (rows if combine is None else rows.groupBy(*node.key).agg(*combine)).schema
 
 
