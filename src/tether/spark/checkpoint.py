@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from tether.core.errors import QueryRefusedError, TetherError
+from tether.sql.checkpoints import settle_checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ class SparkCheckpoint:
     """
 
     def __init__(self, url: str) -> None:
+        settle_checkpoints()
         try:
             self._fs, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:

@@ -16,6 +16,7 @@ from tether.spark.exactness import barrier_of
 from tether.spark.flow import pack
 from tether.spark.stores import open_stores, release
 from tether.spark.supervision import Supervisor
+from tether.sql.checkpoints import overlapped_where_far
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -237,13 +238,15 @@ def start_query(
         driver = EpochDriver(query, stores, checkpoint)
 
         def start() -> StreamingQuery:
-            writer = pack(query.flow.sources).writeStream.foreachBatch(driver)
+            rows = pack(query.flow.sources)
+            writer = rows.writeStream.foreachBatch(driver)
             writer = writer.option("checkpointLocation", checkpoint)
             if name:
                 writer = writer.queryName(name)
             if trigger:
                 writer = writer.trigger(**trigger)
-            return writer.start()
+            with overlapped_where_far(rows.sparkSession, checkpoint):
+                return writer.start()
 
         supervisor = Supervisor(driver, start)
     except BaseException:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
 
+from tether.sql.checkpoints import settle_checkpoints
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -65,6 +67,7 @@ class Supervisor:
             self._stopping = True
             current = self.current
         current.stop()
+        settle_checkpoints()
         if self._thread is not None:
             self._thread.join(60)
 

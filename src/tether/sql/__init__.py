@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tether.sql.checkpoints import overlapped_checkpoints
 from tether.sql.progress import StateBound, bound
 from tether.sql.replay import Rewound, rewind
 from tether.sql.settings import Bound, Bounded, bounded, builder
@@ -15,6 +16,7 @@ __all__ = [
     "bound",
     "bounded",
     "builder",
+    "overlapped_checkpoints",
     "rewind",
 ]
 

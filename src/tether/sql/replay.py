@@ -11,6 +11,7 @@ import msgspec
 
 from tether.core.errors import BackupError, BadValueError
 from tether.sql.checkpoint import BACKUP, is_checkpoint
+from tether.sql.checkpoints import settle_checkpoints
 
 ATTEMPT = re.compile(r"\d+-(\d+)-[0-9a-f]+.*\.(?:delta|snapshot|rewound)")
 
@@ -47,6 +48,7 @@ def rewind(checkpoint: str, **options: Any) -> Rewound:
         BadValueError: It is no checkpoint of a stateful query.
         BackupError: There is no version that all partitions have.
     """
+    settle_checkpoints()
     if not is_checkpoint(checkpoint, **options):
         raise BadValueError(
             f"{checkpoint} is no checkpoint of a stateful query.",

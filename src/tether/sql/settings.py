@@ -226,17 +226,21 @@ def check_session(spark: SparkSession) -> None:
 def add_to_session(spark: SparkSession) -> None:
     """Give a running session the jar, and transformWithState leave to run on the store."""
     session: Any = spark
-    jvm = session.sparkContext._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    # The class is known to the session's own class loader, not to the one that Python's calls use.
+    kind = load_class(spark, EXTENSIONS)
+    install = next(m for m in kind.getMethods() if m.getName() == "install")
+    arguments = session.sparkContext._gateway.new_array(session.sparkContext._jvm.java.lang.Object, 1)
+    arguments[0] = session._jsparkSession
+    install.invoke(None, arguments)
+
+
+def load_class(spark: SparkSession, name: str) -> Any:
+    """A class of our jar, which is given to the session first, and to the calling thread."""
+    loaders = spark.sparkContext._jvm.java.lang.Thread  # type: ignore[union-attr]
     try:
-        loader.loadClass(PROVIDER)
+        return loaders.currentThread().getContextClassLoader().loadClass(name)
     except Exception as absent:
         if "ClassNotFoundException" not in str(absent):
             raise
         spark.sql(f"ADD JAR '{jar_path()}'")
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    # The class is known to the session's own class loader, not to the one that Python's calls use.
-    install = next(m for m in loader.loadClass(EXTENSIONS).getMethods() if m.getName() == "install")
-    arguments = session.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)
-    arguments[0] = session._jsparkSession
-    install.invoke(None, arguments)
+        return loaders.currentThread().getContextClassLoader().loadClass(name)
