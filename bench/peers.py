@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,7 @@ def _session(scenarios: list[Scenario], directory: Path) -> Callable[[], SparkSe
         )
     cores = max(one.slots for one in scenarios)
 
+    @cache  # opening it again would set it back, while a contender's own settings are in force
     def open_spark() -> SparkSession:
         settings = (
             slow_settings(latencies.copy().pop(), directory / "requests") if latencies else {}

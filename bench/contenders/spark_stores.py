@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -11,10 +12,11 @@ from bench.contenders.durable import durable_bytes, request_count
 from bench.inputs import Digest, columns_of, digest_sql
 from bench.streams import epoch_times, run_through
 from tether.algorithms.word_count import words
-from tether.sql import bounded
+from tether.sql import bounded, overlapped_checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -79,18 +81,25 @@ def no_state(course: Course) -> Measurement:
     )
 
 
-def store(course: Course, settings: dict[str, str]) -> Measurement:
-    """A stateful query on one of Spark's stores."""
-    with course.settings(settings) as session:
+def store(course: Course, settings: dict[str, str], *, overlapped: bool = False) -> Measurement:
+    """A stateful query on one of Spark's stores; ``overlapped``: with our checkpoint files."""
+    with course.settings(settings) as session, _checkpoints(session, overlapped=overlapped):
         return stateful(course, session, totals(course.scenario, course.stream()), _stored(course))
 
 
 def bounded_store(course: Course, *, changed_rows: float) -> Measurement:
-    """The same query with one more setting: Tether's bounded state store."""
-    session = course.spark
-    with bounded(session, max_state_error=changed_rows):
+    """The same query with one more setting: Tether's bounded state store.
+
+    A checkpoint that is far away has our checkpoint files too, as it has by itself under our operators.
+    """
+    session, far = course.spark, course.scenario.store_latency > 0
+    with bounded(session, max_state_error=changed_rows), _checkpoints(session, overlapped=far):
         query = totals(course.scenario, course.stream())
         return stateful(course, session, query, _stored(course))
+
+
+def _checkpoints(session: SparkSession, *, overlapped: bool) -> AbstractContextManager[object]:
+    return overlapped_checkpoints(session) if overlapped else nullcontext()
 
 
 def _stored(course: Course) -> Callable[[DataFrame], DataFrame]:

@@ -77,6 +77,11 @@ TOTALS: dict[str, Contender] = {
         "spark",
         partial(spark_stores.store, settings=spark_stores.ROCKSDB),
     ),
+    "spark-rocksdb-overlapped": Contender(
+        "Spark RocksDB + changelog, our checkpoint files",
+        "spark",
+        partial(spark_stores.store, settings=spark_stores.ROCKSDB, overlapped=True),
+    ),
     "spark-rocksdb-v2": Contender(
         "Spark RocksDB + changelog, format 2",
         "spark",

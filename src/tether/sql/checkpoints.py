@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -10,7 +11,9 @@ from tether.sql.settings import SPARK, Bounded, check_session, load_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
+LONGEST_START_SECONDS = 60
 MANAGER_CLASS = "spark.sql.streaming.checkpointFileManagerClass"
 OVERLAPPED = "tether.files.OverlappedCheckpointFiles"
 _PLAIN = "FileSystemBasedCheckpointFileManager"
@@ -20,7 +23,23 @@ _enabled: dict[int, Any] = {}
 """The class in the JVM, by the identity of its gateway."""
 
 
-def overlapped_checkpoints(spark: SparkSession) -> Bounded:
+class Overlapped(Bounded):
+    """The setting while it is in force."""
+
+    def undo(self) -> None:
+        """Set the session back, once the queries that were started have opened their sources' logs."""
+        deadline = time.monotonic() + LONGEST_START_SECONDS
+        while any(map(_is_starting, self._spark.streams.active)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        super().undo()
+
+
+def _is_starting(query: StreamingQuery) -> bool:
+    # Sources are made in the query's own thread, with the session's settings of that moment.
+    return bool(query.isActive and query.status["message"].startswith("Initializing"))
+
+
+def overlapped_checkpoints(spark: SparkSession) -> Overlapped:
     """Let the queries that this thread starts from now on wait less for a far checkpoint.
 
     Intuition: Spark writes three small files an epoch and asks twice whether each is there, one request
@@ -29,9 +48,9 @@ def overlapped_checkpoints(spark: SparkSession) -> Bounded:
     durable; so a crash leaves nothing behind that it could not have left behind with Spark's own files.
     An epoch whose commit was still on its way is run again, as after a crash right before its commit.
 
-    For any streaming query on Spark 4.3, with or without our operators and store. In a ``with`` block it
-    holds for the queries that are started in it. Our operators do it by themselves where their checkpoint
-    is not on a local disk and no other class was chosen.
+    For any streaming query on Spark 4.3, with or without our operators and store. In a ``with`` block
+    it holds for the queries that are started in it. Our operators do it by themselves where their
+    checkpoint is not on a local disk and no other class was chosen.
 
     Example:
         ::
@@ -42,7 +61,7 @@ def overlapped_checkpoints(spark: SparkSession) -> Bounded:
     check_session(spark)
     kind = load_class(spark, OVERLAPPED)
     _enabled[id(spark.sparkContext._gateway)] = kind
-    return Bounded(spark, {MANAGER_CLASS: OVERLAPPED})
+    return Overlapped(spark, {MANAGER_CLASS: OVERLAPPED})
 
 
 def overlapped_where_far(spark: SparkSession, checkpoint: str) -> AbstractContextManager[object]:
