@@ -46,9 +46,19 @@ def goal_rows(measured: Measured) -> list[Row]:
                 continue
             state = "met" if goal["met"] else ("not measured" if value is None else "NOT met")
             form = "quick" if report.get("quick") else "full"
-            shown = goal.get("why", "") if value is None else f"{value:,.4g}"
+            shown = goal.get("why", "") if value is None else _number(value)
             rows.append([goal["id"], goal["target"], shown, state, form, name])
     return sorted(rows, key=lambda row: (row[3] == "met", row[0]))
+
+
+def _number(value: float) -> str:
+    """Four digits, and never an exponent.
+
+    Example:
+        >>> _number(1_294_870.0), _number(0.04821), _number(0)
+        ('1,294,870', '0.04821', '0')
+    """
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def lost_rows(measured: Measured) -> list[Row]:

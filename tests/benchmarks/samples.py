@@ -110,7 +110,13 @@ def tolerance() -> dict[str, Any]:
         "experiment": "tolerance",
         "environment": ENVIRONMENT,
         "results": [
-            {"contender": f"{name}: {policy}", "median_ms": ms, "spread_ms": [ms, ms], "detail": {}}
+            {
+                "contender": f"{name}: {policy}",
+                "median_ms": ms,
+                "spread_ms": [ms, ms],
+                "detail": {},
+                "kept": times["none"] / ms,
+            }
             for name in names
             for policy, ms in times.items()
         ],

@@ -229,7 +229,9 @@ def add_to_session(spark: SparkSession) -> None:
     # The class is known to the session's own class loader, not to the one that Python's calls use.
     kind = load_class(spark, EXTENSIONS)
     install = next(m for m in kind.getMethods() if m.getName() == "install")
-    arguments = session.sparkContext._gateway.new_array(session.sparkContext._jvm.java.lang.Object, 1)
+    arguments = session.sparkContext._gateway.new_array(
+        session.sparkContext._jvm.java.lang.Object, 1
+    )
     arguments[0] = session._jsparkSession
     install.invoke(None, arguments)
 
