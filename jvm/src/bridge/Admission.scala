@@ -18,9 +18,11 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.transformwith
  */
 class TetherExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit =
-    extensions.injectColumnar(_ => new ColumnarRule {
-      override def postColumnarTransitions: Rule[SparkPlan] = AdmitTransformWithState
-    })
+    for (rule <- Seq(AdmitTransformWithState, AdjacentGroups)) {
+      extensions.injectColumnar(_ => new ColumnarRule {
+        override def postColumnarTransitions: Rule[SparkPlan] = rule
+      })
+    }
 }
 
 object TetherExtensions {
