@@ -89,25 +89,29 @@ class Experiment:
         self._load_at_start = os.getloadavg()[0]
 
     def measure(
-        self, contenders: Mapping[str, Callable[[], Measurement]], *, warm_up: bool = True
+        self,
+        contenders: Mapping[str, Callable[[], Measurement]],
+        *,
+        warm_up: bool = True,
+        repeats: int | None = None,
     ) -> None:
         """Run every contender once per round; each round begins with another one.
 
         Before the first round its first contender runs once without being counted: whoever comes
         first would else pay for Spark's own warming up. A contender that is not here is left out
         with a line that says why. Repeats that the log holds are not run again. May be called
-        again, for other contenders.
+        again, for other contenders, and with ``repeats`` of their own where less is at stake.
         """
-        names = list(contenders)
-        left = TimeLeft(dict.fromkeys(names, self.repeats))
+        names, repeats = list(contenders), repeats or self.repeats
+        left = TimeLeft(dict.fromkeys(names, repeats))
         if warm_up and not all(
-            self._logged(name, round_) for name in names for round_ in range(self.repeats)
+            self._logged(name, round_) for name in names for round_ in range(repeats)
         ):
             self._warm_up(contenders)
         for name in self.skipped:
             left.gone(name)
         self.runs |= {name: [] for name in names}
-        for round_ in range(self.repeats):
+        for round_ in range(repeats):
             first = round_ % len(names)
             for name in names[first:] + names[:first]:
                 if name in self.skipped:
@@ -126,7 +130,7 @@ class Experiment:
                     left.known(name)
                 self.runs[name].append(result)
                 say(
-                    f"{self.name}: round {round_ + 1} of {self.repeats}, {name}: "
+                    f"{self.name}: round {round_ + 1} of {repeats}, {name}: "
                     f"{result.median_ms:.0f} ms  {left.line()}"
                 )
 

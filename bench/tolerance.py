@@ -51,7 +51,7 @@ EXACT = {
 def run(*, quick: bool, seed: int) -> dict[str, Any]:
     session = open_session(f"local[{SLOTS},4]", memory="4g")
     rows = 100_000 if quick else 300_000
-    side_by_side = _workloads(rows, WARM_UP + (10 if quick else 60), seed)
+    side_by_side = _workloads(rows, WARM_UP + (20 if quick else 60), seed)
     side_by_side[0].side_by_side(session, {NONE: tether.NoTolerance()})  # Spark warms up
     pairs = {each.name: _paired(session, each) for each in side_by_side}
     epochs = WARM_UP + (3 if quick else 20)
