@@ -147,13 +147,14 @@ def test_without_a_commit_no_later_epoch_begins(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_a_killed_driver_leaves_no_gap(tmp_path: Path) -> None:
     """Our operators, with a far checkpoint; killed at random moments, exact in the end."""
     seed = int(os.environ.get("TETHER_SEED", "1"))
     draw = random.Random(seed)
     tables = _tables(12, seed)
     write_epochs(tmp_path / "in", tables)
-    for commits in sorted(draw.sample(range(2, 11), 4 if os.environ.get("TETHER_LONG") else 1)):
+    for commits in sorted(draw.sample(range(2, 11), 3)):
         job = _start(tmp_path)
         deadline = time.monotonic() + LONGEST_SECONDS
         while len(_entries(tmp_path, "commits")) < commits:
