@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+ROWS = 300_000
+"""Rows an epoch, in the short form too: in smaller epochs a backup's fixed cost is what is measured."""
 NONE, APPROXIMATE = "none", "approximate"
 STALL = 3.0
 """An epoch that takes so many times the median has met something that is not ours to measure."""
@@ -50,8 +52,8 @@ EXACT = {
 
 def run(*, quick: bool, seed: int) -> dict[str, Any]:
     session = open_session(f"local[{SLOTS},4]", memory="4g")
-    rows = 100_000 if quick else 300_000
-    side_by_side = _workloads(rows, WARM_UP + (20 if quick else 60), seed)
+    rows = ROWS
+    side_by_side = _workloads(rows, WARM_UP + (12 if quick else 60), seed)
     side_by_side[0].side_by_side(session, {NONE: tether.NoTolerance()})  # Spark warms up
     pairs = {each.name: _paired(session, each) for each in side_by_side}
     epochs = WARM_UP + (3 if quick else 20)
