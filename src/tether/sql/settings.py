@@ -238,7 +238,8 @@ def add_to_session(spark: SparkSession) -> None:
 
 def load_class(spark: SparkSession, name: str) -> Any:
     """A class of our jar, which is given to the session first, and to the calling thread."""
-    loaders = spark.sparkContext._jvm.java.lang.Thread  # type: ignore[union-attr]
+    session: Any = spark
+    loaders = session.sparkContext._jvm.java.lang.Thread
     try:
         return loaders.currentThread().getContextClassLoader().loadClass(name)
     except Exception as absent:
