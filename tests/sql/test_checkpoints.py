@@ -72,18 +72,18 @@ class Sink:
 
 
 def test_entries_appear_in_the_order_of_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
-    write_epochs(tmp_path / "in", _tables(12))
+    write_epochs(tmp_path / "in", _tables(8))
     sink = Sink(spark, tmp_path)
     sink.run_through()
     settle_checkpoints()
     assert spark.conf.get(MANAGER_CLASS) != OVERLAPPED  # only for what was started in the block
-    assert sink.rows == dict.fromkeys(range(12), ROWS)
+    assert sink.rows == dict.fromkeys(range(8), ROWS)
     found = {log: _entries(tmp_path, log) for log in ("sources/0", "offsets", "commits")}
-    assert set(found["offsets"]) == set(found["commits"]) == set(range(12))
+    assert set(found["offsets"]) == set(found["commits"]) == set(range(8))
     # Renaming a file changes its ctime: when it appeared. Compacted entries appear in the same order.
     times = [
         found[log][number].stat().st_ctime_ns
-        for number in range(12)
+        for number in range(8)
         for log in ("sources/0", "offsets", "commits")
         if number in found[log]
     ]
