@@ -82,6 +82,20 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def slow_spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """The same session, which knows the benchmarks' slow store: ``slow:///path``."""
+    from bench.contenders.slow_session import slow_jar
+
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.sql(f"ADD JAR '{slow_jar()}'")
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.slow.impl", "tether.bench.SlowFileSystem")
+    hadoop.setClassLoader(spark._jsparkSession.sharedState().jarClassLoader())
+    yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+
+
 @pytest.fixture(scope="session")
 def data() -> DataFolder:
     """Public data sets, where the machine has them."""

@@ -7,26 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from bench.contenders import find
 from bench.contenders.course import Course
-from bench.contenders.slow_session import slow_jar
 from bench.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from _pytest.mark import ParameterSet
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def slow_spark(spark: SparkSession) -> Iterator[SparkSession]:
-    partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.sql(f"ADD JAR '{slow_jar()}'")
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    hadoop.set("fs.slow.impl", "tether.bench.SlowFileSystem")
-    hadoop.setClassLoader(spark._jsparkSession.sharedState().jarClassLoader())
-    yield spark
-    spark.conf.set("spark.sql.shuffle.partitions", partitions)
 
 
 @pytest.mark.parametrize(

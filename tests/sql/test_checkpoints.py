@@ -18,8 +18,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from tests.sql.far_job import SCHEMA
 
-from tether.sql import overlapped_checkpoints
-from tether.sql.checkpoints import MANAGER_CLASS, OVERLAPPED, settle_checkpoints
+from tether.sql import Bounded, overlapped_checkpoints
+from tether.sql.checkpoints import (
+    MANAGER_CLASS,
+    OVERLAPPED,
+    overlapped_where_far,
+    settle_checkpoints,
+)
 from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.processes import kill_all
 
@@ -50,8 +55,8 @@ def _entries(folder: Path, log: str) -> dict[int, Path]:
 class Sink:
     """Counts the rows of each epoch, however often it is run."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
+    def __init__(self, spark: SparkSession, folder: Path, scheme: str = "") -> None:
+        self.spark, self.folder, self.scheme = spark, folder, scheme
         self.rows: dict[int, int] = {}
         self.runs: list[int] = []
 
@@ -63,7 +68,16 @@ class Sink:
         stream = read_epochs(self.spark, self.folder / "in", SCHEMA)
         writer = stream.writeStream.foreachBatch(self.take)
         with overlapped_checkpoints(self.spark):
-            return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+            place = f"{self.scheme}{self.folder / 'checkpoint'}"
+            return writer.option("checkpointLocation", place).start()
+
+    def idle(self) -> StreamingQuery:
+        """A query that has read two epochs, all of it durable, and waits for more."""
+        write_epochs(self.folder / "in", _tables(2))
+        query = self.start()
+        query.processAllAvailable()
+        settle_checkpoints()
+        return query
 
     def run_through(self) -> None:
         query = self.start()
@@ -109,12 +123,12 @@ def test_any_thread_may_start_a_query(spark: SparkSession, tmp_path: Path) -> No
     assert sink.runs == [0, 1]
 
 
-def test_an_entry_of_another_query_is_not_overwritten(spark: SparkSession, tmp_path: Path) -> None:
-    write_epochs(tmp_path / "in", _tables(2))
-    sink = Sink(spark, tmp_path)
-    query = sink.start()
-    query.processAllAvailable()
-    settle_checkpoints()
+@pytest.mark.parametrize("scheme", ["", "slow://"])  # there, renaming overwrites what was there
+def test_an_entry_of_another_query_is_not_overwritten(
+    slow_spark: SparkSession, tmp_path: Path, scheme: str
+) -> None:
+    sink = Sink(slow_spark, tmp_path, scheme)
+    query = sink.idle()
     foreign = tmp_path / "checkpoint" / "offsets" / "2"
     foreign.write_text("of another query")
     write_epochs(tmp_path / "in", _tables(1, seed=2), first=2)
@@ -125,11 +139,8 @@ def test_an_entry_of_another_query_is_not_overwritten(spark: SparkSession, tmp_p
 
 
 def test_without_a_commit_no_later_epoch_begins(spark: SparkSession, tmp_path: Path) -> None:
-    write_epochs(tmp_path / "in", _tables(2))
     sink = Sink(spark, tmp_path)
-    query = sink.start()
-    query.processAllAvailable()
-    settle_checkpoints()
+    query = sink.idle()
     commits, aside = tmp_path / "checkpoint" / "commits", tmp_path / "commits"
     commits.rename(aside)
     commits.write_text("no folder: nothing can be written here")
@@ -144,6 +155,19 @@ def test_without_a_commit_no_later_epoch_begins(spark: SparkSession, tmp_path: P
     sink.run_through()
     assert sink.runs == [0, 1, 2, 2, 3]  # as after a crash right before the commit
     assert sink.rows == dict.fromkeys(range(4), ROWS)
+
+
+def test_operators_choose_it_for_far_checkpoints_alone(spark: SparkSession) -> None:
+    def chosen(checkpoint: str) -> str | None:
+        with overlapped_where_far(spark, checkpoint):
+            return spark.conf.get(MANAGER_CLASS, None)
+
+    before = spark.conf.get(MANAGER_CLASS, None)
+    assert chosen("s3a://bucket/checkpoint") == OVERLAPPED
+    assert chosen("/checkpoint") == before
+    with Bounded(spark, {MANAGER_CLASS: "of.another.Manager"}):
+        assert chosen("s3a://bucket/checkpoint") == "of.another.Manager"
+    assert spark.conf.get(MANAGER_CLASS, None) == before
 
 
 @pytest.mark.chaos

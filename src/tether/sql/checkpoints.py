@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tether.sql.settings import SPARK, Bounded, check_session, load_class
+from tether.sql.settings import Bounded, check_session, load_class, runs_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,8 +67,7 @@ def overlapped_checkpoints(spark: SparkSession) -> Overlapped:
 def overlapped_where_far(spark: SparkSession, checkpoint: str) -> AbstractContextManager[object]:
     """The same where a checkpoint is across a network, unless somebody chose a class for it."""
     chosen = spark.conf.get(MANAGER_CLASS, None) or _PLAIN
-    known = spark.version == SPARK or spark.version.startswith(f"{SPARK}.")
-    if known and is_far(checkpoint) and chosen.endswith(_PLAIN):
+    if runs_on(spark.version) and is_far(checkpoint) and chosen.endswith(_PLAIN):
         return overlapped_checkpoints(spark)
     return nullcontext()
 

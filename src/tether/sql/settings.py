@@ -197,13 +197,23 @@ def store_settings(
     return settings
 
 
+def runs_on(version: str) -> bool:
+    """Whether the jar is for a release of Spark.
+
+    Example:
+        >>> runs_on("4.3.0"), runs_on("4.30.0")
+        (True, False)
+    """
+    return version == SPARK or version.startswith(f"{SPARK}.")
+
+
 def check_session(spark: SparkSession) -> None:
     """Refuse a session on which the store cannot run.
 
     Raises:
         QueryRefusedError: Another Spark than 4.3, Spark Connect, or speculative execution.
     """
-    if spark.version != SPARK and not spark.version.startswith(f"{SPARK}."):
+    if not runs_on(spark.version):
         raise QueryRefusedError(
             f"Tether's state store does not run on Spark {spark.version}.",
             why=f"It is built against the state-store interfaces of Spark {SPARK}, which change.",
