@@ -208,6 +208,21 @@ def test_the_target_is_spent_where_it_saves_most() -> None:
     assert state.divergence() == 10_000.0
 
 
+def test_what_does_not_count_is_written_only_where_everything_is() -> None:
+    state = SlotState.heap()
+    counts = state.vector("counts", 4, dtype="int64", divergence="max")
+    aside = state.vector("aside", 100, dtype="int64", weights={"value": 0.0})
+    state.begin(0)
+    counts.add(None, [1, 5, 5, 9])
+    aside.add(None, 7)
+    assert state.divergence(exact=True) == 9.0
+    # All of the target is spent: that leaves 0 for the other, which is at 0 already.
+    assert state.export(5.0).keys() == {"counts"}
+    assert state.divergence(exact=True) == 5.0
+    assert state.export(0.0).keys() == {"counts", "aside"}
+    assert state.dirty_entries() == 0
+
+
 AMOUNTS = st.lists(st.integers(-50, 50), min_size=6, max_size=6)
 
 

@@ -160,6 +160,8 @@ class DurableCells:
         words, cleared = self._page.words, self._page.floats[CLEARED]
         if self.distance.norm == "count":
             return float(abs(words[ROWS] - words[BACKED] - words[CLEARED_KEYS]))
+        if not self.distance.columns:  # none of them counts: not worth a look
+            return cleared
         value = self.distance.value()
         if exact and not (self.distance.exact and not math.isnan(value)):
             bound, now = value, self._closer()
@@ -194,11 +196,10 @@ class DurableCells:
 
     def choose(self, target: float) -> Choice:
         """What must be backed up to get to ``target``, and what stays dirty."""
-        seen, self._seen = self._seen, None
-        if seen is None:
+        if self._seen is None:
             rows = self.dirty.rows()
-            seen = (rows, *self._compare(rows))
-        rows, differs, amounts = seen
+            self._seen = (rows, *self._compare(rows))
+        rows, differs, amounts = self._seen
         if target <= 0:
             return Choice(rows[differs], rows[:0], amounts[:0])
         if self.distance.norm == "count":

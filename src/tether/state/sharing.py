@@ -35,9 +35,12 @@ def export_shared(
     order = sorted(primitives, key=lambda primitive: primitive.dirty_entries())
     now = {primitive.name: primitive.divergence(exact=True) for primitive in order}
     exports: dict[str, Export] = {}
+    everything = target <= 0
     for primitive in order:
         left = math.fsum(now.values())
         mine = now.pop(primitive.name)
+        if not mine and not everything:
+            continue  # what the others leave of the target may be 0, and would ask for all of it
         share = target
         if 0 < mine < left < math.inf:
             share = target * (mine / left) * _ROUNDED_DOWN  # shares never exceed the target
