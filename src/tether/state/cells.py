@@ -14,7 +14,7 @@ import numpy as np
 
 from tether.state.durable import DIRTY, FITS, IN_BACKUP, DurableCells
 from tether.state.header import BACKED, PEAK, ROWS
-from tether.state.rows import assign, gather, scatter
+from tether.state.rows import assign, gather, numbers_of, scatter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +104,7 @@ class Cells(DurableCells):
         at = ((marks | IN_BACKUP) != settled).nonzero()[0]
         if not len(at):
             return 0
-        rows = staged.numbers()
+        rows = numbers_of(staged.rows)
         whole = len(at) == len(rows)
         if not whole:
             rows, marks = rows[at], marks[at]

@@ -27,7 +27,16 @@ from tether.state.header import (
 )
 from tether.state.journal import UndoLog
 from tether.state.pending import Held, PendingRows
-from tether.state.rows import CHUNK, Rows, assign, chunks, gather, gather_side
+from tether.state.rows import (
+    CHUNK,
+    Rows,
+    assign,
+    count_of,
+    gather,
+    gather_side,
+    numbers_of,
+    pieces,
+)
 from tether.state.selection import worst_first
 
 if TYPE_CHECKING:
@@ -92,7 +101,7 @@ class DurableCells:
         kept = [("i8", self._width)] * (self._width > 0)
         flags = [("u1", self._flag_width)] * (self._flag_width > 0)
         self._undo = UndoLog(place, "undo", UNDO_COUNT, kept + flags)
-        self._seen: tuple[Array, Array, Array] | None = None
+        self._seen: tuple[Rows, Array, Array] | None = None
         """Dirty rows, whether they differ and what they add, until anything changes."""
         if place.track:
             self.dirty = DirtyRows(place, prefix)
@@ -170,7 +179,7 @@ class DurableCells:
                 # Where the bound was far off it may serve again; else it has told all it can.
                 self.distance.precise = 2 * value > bound
         elif math.isnan(value):
-            afresh = self._afresh(self.dirty.rows())
+            afresh = self._afresh(self._listed())
             value = afresh.value()
             if self.place.applying:  # else a kill between two words might leave too small a sum
                 self.distance.adopt(afresh)
@@ -178,7 +187,7 @@ class DurableCells:
 
     def _closer(self) -> Divergence:
         """The divergence by all dirty rows; what was seen of them serves a backup that follows."""
-        rows, seen = self.dirty.rows(), None
+        rows, seen = self._listed(), None
         if self.distance.all_whole:
             differs, amounts = self._compare(rows)
             seen = rows, differs, amounts
@@ -190,16 +199,21 @@ class DurableCells:
             self._seen = seen
         return now
 
-    def _distance_of(self, rows: Array, amounts: Array) -> Divergence:
+    def _listed(self) -> Rows:
+        """The rows that are listed as dirty; all of them in order, which is several times faster."""
+        return slice(0, len(self)) if len(self.dirty) == len(self) else self.dirty.rows()
+
+    def _distance_of(self, rows: Rows, amounts: Array) -> Divergence:
         """The divergence if only these rows differ, given what each of them adds."""
         return self.distance.of(amounts) or self._afresh(rows)
 
     def choose(self, target: float) -> Choice:
         """What must be backed up to get to ``target``, and what stays dirty."""
         if self._seen is None:
-            rows = self.dirty.rows()
-            self._seen = (rows, *self._compare(rows))
-        rows, differs, amounts = self._seen
+            listed = self._listed()
+            self._seen = (listed, *self._compare(listed))
+        listed, differs, amounts = self._seen
+        rows = numbers_of(listed)
         if target <= 0:
             return Choice(rows[differs], rows[:0], amounts[:0])
         if self.distance.norm == "count":
@@ -214,33 +228,38 @@ class DurableCells:
         stay = ~chosen & differs
         return Choice(rows[chosen], rows[stay], amounts[stay])
 
-    def _compare(self, rows: Array) -> tuple[Array, Array]:
+    def _compare(self, rows: Rows) -> tuple[Array, Array]:
         """Which rows a restored state would have otherwise, and what each adds to the divergence."""
-        differs = np.full(len(rows), self._flag_width > 0)  # flags have no copy to compare with
-        amounts = np.zeros(len(rows))
-        narrow = self._narrow(len(rows))
-        for part in chunks(len(rows)):
-            some = rows[part]
+        count = count_of(rows)
+        differs = np.full(count, self._flag_width > 0)  # flags have no copy to compare with
+        amounts = np.zeros(count)
+        narrow = self._narrow(count)
+        for part, some in pieces(rows):
             if self._width:
                 live, durable = self.sides(some)
                 differs[part] |= (live != durable).any(axis=1)
                 amounts[part] = self.distance.per_row(live, durable, narrow=narrow)
             if self._keyed:
-                differs[part] |= (self._mark.data.take(some) & IN_BACKUP) == 0
+                differs[part] |= (self._mark.data[some] & IN_BACKUP) == 0
         return differs, amounts
 
     def mark_durable(self, choice: Choice) -> None:
         """Take the chosen rows as written to the backups, and only the others as still dirty."""
-        for part in chunks(len(choice.rows)):
-            some = choice.rows[part]
+        for _, some in pieces(choice.rows):
             self._store_durable(some, self.words(some))
         self._list_dirty(choice.remaining, choice.amounts)
 
-    def _store_durable(self, rows: Array, values: Array) -> None:
-        marks = self._mark.data.take(rows)
+    def mark_all_durable(self) -> None:
+        """Take all rows as written to the backups: those not listed are there already."""
+        for _, some in pieces(self._listed()):
+            self._store_durable(some, self.words(some))
+        self._list_dirty(np.zeros(0, np.intp), np.zeros(0))
+
+    def _store_durable(self, rows: Rows, values: Array) -> None:
+        marks = np.array(self._mark.data[rows])
         if not self._new_generation:
             kept = [self.durable_words(rows)] if self._width else []
-            self._undo_durable.append(rows, (marks & IN_BACKUP).astype(np.uint8), *kept)
+            self._undo_durable.append(numbers_of(rows), (marks & IN_BACKUP).astype(np.uint8), *kept)
         if self._numbers is not None:
             assign(self._numbers, rows, values, self._width)
         self._page.words[BACKED] += int(np.count_nonzero((marks & IN_BACKUP) == 0))
@@ -252,7 +271,7 @@ class DurableCells:
 
     def _list_dirty(self, remaining: Array, amounts: Array) -> None:
         self.forget_seen()
-        self._mark.data[self.dirty.rows()] &= ~np.uint16(DIRTY)
+        self._mark.data[self._listed()] &= ~np.uint16(DIRTY)
         self._mark.data[remaining] |= np.uint16(DIRTY)
         self.dirty.replace(remaining)
         self.distance.adopt(self._distance_of(remaining, amounts))
@@ -284,8 +303,8 @@ class DurableCells:
             self.pending.drop()
             return
         held = self.pending.held()
-        for part in chunks(len(held.rows)):
-            self._store_durable(held.rows[part], held.words[part])
+        for part, some in pieces(held.rows):
+            self._store_durable(some, held.words[part])
         if full:
             page.floats[CLEARED] = 0.0
             words[CLEARED_KEYS] = 0
@@ -299,19 +318,15 @@ class DurableCells:
         self._list_dirty(listed[differs], amounts[differs])
         self.pending.drop()
 
-    def _afresh(self, rows: Array) -> Divergence:
+    def _afresh(self, rows: Rows) -> Divergence:
         """The divergence computed anew, given all rows that may differ."""
-        every = len(rows) == len(self)  # then in order, which is several times faster
-        pairs = (
-            self.sides(slice(part.start, min(part.stop, len(rows))) if every else rows[part])
-            for part in chunks(len(rows))
-        )
+        pairs = (self.sides(some) for _, some in pieces(rows))
         return self.distance.afresh(pairs, narrow=self._narrow(CHUNK))
 
     def durable_size(self) -> float:
         """Distance of the durable values from an empty state, and of those about to be durable."""
         rows = np.flatnonzero(self._mark.data[: len(self)] & IN_BACKUP)
-        size = self._size(self.durable_words(rows[part]) for part in chunks(len(rows)))
+        size = self._size(self.durable_words(some) for _, some in pieces(rows))
         if self.pending.current:
             size += self._size([self.pending.held().words])
         return size

@@ -109,7 +109,7 @@ class CellPrimitive(Primitive):
         batches = [tagged(batch, FULL) for batch in self._all_batches()]
         entries = sum(batch.num_rows for batch in batches)
         if self.place.track:
-            self._cells.mark_durable(self._cells.choose(0.0))
+            self._cells.mark_all_durable()
             self.place.page.floats[CLEARED] = 0.0
             self.place.page.words[CLEARED_KEYS] = 0
         return Export(batches, entries, before, 0.0, full=True)

@@ -58,7 +58,7 @@ def gather_side(segment: Segment | None, rows: Rows, side: int, sides: int) -> A
     return lines.T
 
 
-def assign(segment: Segment, rows: Array, words: Array, at: int = 0) -> None:
+def assign(segment: Segment, rows: Rows, words: Array, at: int = 0) -> None:
     """Overwrite some rows, from column ``at`` on."""
     for column in range(words.shape[1]):
         segment.data[:, at + column][rows] = words[:, column]
@@ -70,6 +70,21 @@ def scatter(data: Array, at: int, rows: Rows, values: Array) -> None:
     view[rows] = values.view(data.dtype)
 
 
-def chunks(length: int) -> Iterator[slice]:
-    """Parts of a long array, in order."""
-    return (slice(start, start + CHUNK) for start in range(0, length, CHUNK))
+def numbers_of(rows: Rows) -> Array:
+    """The rows one by one."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+def pieces(rows: Rows) -> Iterator[tuple[slice, Rows]]:
+    """Parts of many rows: where each part lies among them, and which rows it has.
+
+    Example:
+        >>> [(part, some) for part, some in pieces(slice(0, 3))]
+        [(slice(0, 524288, None), slice(0, 3, None))]
+    """
+    for start in range(0, count_of(rows), CHUNK):
+        part = slice(start, start + CHUNK)
+        if isinstance(rows, slice):
+            yield part, slice(rows.start + start, min(rows.start + start + CHUNK, rows.stop))
+        else:
+            yield part, rows[part]

@@ -43,14 +43,6 @@ class Staged:
         """Number of rows."""
         return count_of(self.rows)
 
-    def numbers(self) -> Array:
-        """The rows one by one."""
-        return (
-            np.arange(self.rows.start, self.rows.stop)
-            if isinstance(self.rows, slice)
-            else self.rows
-        )
-
 
 @dataclass(frozen=True)
 class Groups:
