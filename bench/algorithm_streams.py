@@ -100,11 +100,14 @@ class Workload:
             query.awaitTermination()
         return self._finished(query, answers)
 
-    def side_by_side(self, session: SparkSession, policies: dict[str, Any]) -> dict[str, Finished]:
+    def side_by_side(
+        self, session: SparkSession, policies: dict[str, Any], *, warm_up: int = WARM_UP
+    ) -> dict[str, Finished]:
         """Run a query for each policy, all of them given one epoch after the other in turn.
 
         So whatever the machine does at a time, it does to all of them.
         """
+        session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
         # A query that waits for its turn looks for files all the time: let it do so seldom.
         session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
         with ExitStack() as stack:
@@ -122,7 +125,8 @@ class Workload:
             for query, _ in running.values():
                 query.stop()
         session.conf.unset("spark.sql.streaming.pollingDelay")
-        return {name: self._finished(*each) for name, each in running.items()}
+        session.conf.unset("spark.sql.streaming.numRecentProgressUpdates")
+        return {name: self._finished(*each, warm_up) for name, each in running.items()}
 
     def _start(
         self, session: SparkSession, source: Path, directory: Path, policy: Any, **options: Any
@@ -142,10 +146,12 @@ class Workload:
         )
         return query, answers
 
-    def _finished(self, query: Query, answers: dict[int, list[dict[str, Any]]]) -> Finished:
+    def _finished(
+        self, query: Query, answers: dict[int, list[dict[str, Any]]], warm_up: int = WARM_UP
+    ) -> Finished:
         progress = [report for report in query.recentProgress if report["numInputRows"]]
         right = self.check(answers[len(self.tables) - 1])
-        return Finished(epoch_times(progress, WARM_UP), answers, right, query)
+        return Finished(epoch_times(progress, warm_up), answers, right, query)
 
 
 def heavy_hitters(rows: int, epochs: int, seed: int) -> Workload:
