@@ -92,6 +92,11 @@ class Operator:
     """β: most output items that one input item can cause. In a query of several operators that share
     one budget, an error of this operator's state can grow by so much in the next one."""
 
+    repeats: bool = False
+    """Promise that the same rows of an epoch, in whatever order and batches, always lead to the same
+    state and the same rows out. Under barrier snapshots a loss then takes only those slots back that
+    must go, where all operators of the query promise it."""
+
     version: ClassVar[int] = 1
     """Raise it when the meaning of the state changes: an older backup is then refused."""
 

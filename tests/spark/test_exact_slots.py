@@ -122,14 +122,16 @@ class SnapshotHarness(Harness):
 
     def epoch(self, batches, faults=()):
         epoch = self.committed + 1
-        if self.keeper.due:
-            self.store.append_commit(self.keeper.record(self.store, "q", "r"))
-            self.keeper.recorded(epoch)
+        self.complete_snapshot(epoch)
         self.barrier = self.keeper.begin(epoch)
         status = self.run(epoch, batches, faults=faults)
         self.keeper.note(epoch, {("count", 0): status}, {})
         self.lineage, self.committed = status.lineage, epoch
         return status
+
+    def complete_snapshot(self, epoch):
+        history = self.store.read_commits().history
+        self.keeper.complete(self.store, history, epoch, query_id="q", run_id="r")
 
     def complete(self):
         return self.store.read_commits().history.complete_snapshot(self.committed + 1)
@@ -229,12 +231,12 @@ def test_flushing_writes_a_complete_snapshot_of_the_last_epoch(snapshots):
     for epoch in range(5):
         slot.epoch([[epoch]])
     slot.barrier = slot.keeper.next()
-    from tether.spark.slot import SlotEpoch
+    from tether.spark.slot_beside import SlotBesideEpochs
 
-    work = SlotEpoch(slot.program(4, "flush"), 0, "attempt", Owner.of(0))
+    work = SlotBesideEpochs(slot.program(4, "flush"), 0, "attempt", Owner.of(0))
     work.flush()
     slot.keeper.note(4, {("count", 0): work.status}, {})
-    slot.store.append_commit(slot.keeper.record(slot.store, "q", "r"))
+    slot.complete_snapshot(5)
     slot.keeper.recorded(5)
     assert slot.complete().epoch == 4
     slot.lineage = work.status.lineage

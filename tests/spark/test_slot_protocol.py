@@ -33,6 +33,7 @@ from tether.spark.faults import Fault
 from tether.spark.ledger import Ledger
 from tether.spark.program import Program
 from tether.spark.slot import SlotEpoch
+from tether.spark.slot_beside import SlotBesideEpochs
 from tether.state.identity import Owner
 
 OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64())])
@@ -123,7 +124,7 @@ class Harness:
         self.committed = status.epoch
 
     def flush(self):
-        work = SlotEpoch(
+        work = SlotBesideEpochs(
             self.program(self.committed, "flush"), 0, uuid.uuid4().hex, Owner.of(os.getpid())
         )
         work.flush()

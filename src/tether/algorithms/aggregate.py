@@ -97,6 +97,8 @@ class KeyedAggregate(Operator):
             )
         self._keys = {name: to_arrow_type(schema[name].dataType, timezone="UTC") for name in key}
         self._types = {out: _sum_type(schema, column) for out, column in self._sums.items()}
+        # Sums of broken numbers depend on the order of the rows, in their last digits.
+        self.repeats = all(isinstance(kind, LongType) for kind in self._types.values())
         self._nullable = [out for out, column in self._sums.items() if schema[column].nullable]
         fields = [schema[name] for name in key]
         if self._count is not None:

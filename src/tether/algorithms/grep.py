@@ -32,6 +32,8 @@ class Grep(Operator):
         'grep'
     """
 
+    repeats = True
+
     def __init__(self, pattern: str, column: str = "value", *, ignore_case: bool = False) -> None:
         self._pattern, self._column, self._ignore_case = pattern, column, ignore_case
         try:
@@ -62,6 +64,8 @@ class MergedLines(Operator):
         >>> MergedLines().name
         'merged_lines'
     """
+
+    repeats = True
 
     def bind(self, schema: StructType, key: list[str]) -> None:
         """Rows go out as they come in."""

@@ -60,6 +60,7 @@ class PartialCounts(Operator):
     """
 
     output = "word string, count bigint"
+    repeats = True
 
     def __init__(self, column: str = "value") -> None:
         self._column = column
@@ -88,6 +89,7 @@ class MergedCounts(Operator):
     """
 
     output = "word string, count bigint"
+    repeats = True
 
     def setup(self, state: SlotState) -> None:
         """A count for each word."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -87,13 +88,25 @@ class SparkCheckpoint:
         """Let Spark's next epoch be ``read_from``, with the rows that it had."""
         self._cut("commits", read_from - 1)
         for number, offset in enumerate(self._offsets(read_from)):
-            if isinstance(offset, dict) and set(offset) == {"logOffset"}:
-                self._cut_files(f"sources/{number}", int(offset["logOffset"]))
+            if (last := _last_list(offset)) is not None:
+                self._cut_files(f"sources/{number}", last)
         self._cut("offsets", read_from)
 
     def done(self) -> None:
         """All is done."""
         self._fs.rm_file(self._path(_NOTE))
+
+    def rows_of(self, epoch: int) -> list[Any]:
+        """Which rows an epoch has, if the one before it is known: where sources end, and their files.
+
+        Two runs of an epoch for which this is the same were given the same rows.
+        """
+        before = self._offsets(epoch - 1) if epoch else []
+        ends = self._offsets(epoch)
+        return [
+            [end, self._files(f"sources/{number}", _last_list(start), _last_list(end))]
+            for number, (end, start) in enumerate(zip_longest(ends, before))
+        ]
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -129,6 +142,19 @@ class SparkCheckpoint:
                 offsets.append(line)
         return offsets
 
+    def _files(self, folder: str, after: int | None, last: int | None) -> list[str]:
+        """The files, as Spark's list has them, that a source of files gave between two places."""
+        if last is None:
+            return []
+        first = -1 if after is None else after
+        lines: set[str] = set()
+        for number, compact, file in self._entries(folder):
+            wanted = number > first and (compact or number <= last)
+            if wanted and not file.endswith(".crc"):
+                lines.update(self._fs.cat_file(file).decode().splitlines()[1:])  # after the version
+        listed = [(json.loads(line)["batchId"], line) for line in lines]
+        return sorted(line for at, line in listed if first < at <= last)
+
     def _cut_files(self, folder: str, last: int) -> None:
         """Cut a source's list of files, if what is left of it is whole."""
         found = list(self._entries(folder))
@@ -136,3 +162,10 @@ class SparkCheckpoint:
         first = max(sums, default=0)
         if {number for number, _, _ in found}.issuperset(range(first, last + 1)):
             self._cut(folder, last)
+
+
+def _last_list(offset: Any) -> int | None:
+    """Number of the last list of files up to an offset; None of a source that has no such lists."""
+    if isinstance(offset, dict) and set(offset) == {"logOffset"}:
+        return int(offset["logOffset"])
+    return None

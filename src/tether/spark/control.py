@@ -13,9 +13,9 @@ GENESIS = "genesis"
 
 ArenaScope = Literal["node", "executor"]
 
-Purpose = Literal["epoch", "flush", "clean", "read"]
+Purpose = Literal["epoch", "flush", "clean", "read", "probe"]
 """What a task is for: to run an epoch; or, between epochs, to make state durable, to remove it, to
-give its rows."""
+give its rows, to say that it is there."""
 
 
 class StreamClock(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +58,11 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
 
     newest_record: tuple[int, str] | None = None
     """Epoch and run of the newest commit record: a log without it is an old one."""
+
+    kept: tuple[int, ...] = ()
+    """Slots that stay as they are: they have applied this epoch already, others read it again."""
+    kept_version: int = -1
+    """The epoch whose end those have come to."""
 
     def expects(self, slot: int) -> str | None:
         """Lineage that the slot's resident state must have; None where any will do."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from tether.core.errors import BadValueError
-from tether.core.graph import Graph, Node
 from tether.core.rewind import plan_rewind
 from tether.spark.blame import told_to_spark
+from tether.spark.catching_up import CatchUp, graph_of, may_stay, must_be_restored
 from tether.spark.checkpoint import SparkCheckpoint
 from tether.spark.exactness import keeps_rows
 from tether.spark.faults import reach
@@ -19,7 +19,7 @@ from tether.spark.feedback_box import FeedbackBox
 from tether.spark.flow import unpack
 from tether.spark.ledger import bound_of, progress_of, totals_of
 from tether.spark.loop import BehindLoop
-from tether.spark.lost import is_loss, what_was_lost
+from tether.spark.lost import LostStateError, is_loss, what_was_lost
 from tether.spark.part import Part
 from tether.spark.sinks import take_back
 from tether.spark.source_log import SourceLog
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tether.core.bound import Bound
+    from tether.core.graph import SlotId
     from tether.spark.ledger import Ledger
     from tether.spark.prepared import PreparedQuery
     from tether.spark.stores import OpenStore
@@ -64,6 +65,8 @@ class EpochDriver:
         self._lost: tuple[int, str] | None = None
         """The epoch that could not be run because slots had lost their state, and what they said."""
         self._begun_anew = False
+        self._cut_anew = False
+        """Whether the source was seen to cut its rows into other epochs when it was read again."""
         self._source_log = SourceLog(checkpoint) if keeps_rows(query) else None
         self._query_id = ""
         self._started = threading.Event()
@@ -122,10 +125,21 @@ class EpochDriver:
         self._begun_anew = False
         if self._source_log is not None:
             rows = self._source_log.kept(rows, epoch)
+        self._check_rows(epoch)
         self._parts[0].run(unpack(self.query.flow.sources, rows), epoch)
         if self._loop is not None:
             self._loop.follow(epoch)
         reach(self.query.faults, "before-spark-commit", -1, epoch)
+
+    def _check_rows(self, epoch: int) -> None:
+        """Where slots catch up with others that stayed, only the rows of the first time will do."""
+        catch_up = self._parts[0].catch_up
+        if catch_up is not None and epoch <= catch_up.through:
+            try:
+                catch_up.check(SparkCheckpoint(self._checkpoint), epoch)
+            except LostStateError:
+                self._cut_anew = True
+                raise
 
     def _open(self, session: SparkSession, epoch: int) -> None:
         self._started.wait(60)
@@ -148,16 +162,25 @@ class EpochDriver:
         assert self._lost is not None
         epoch, why = self._lost
         part = self._parts[0]
+        # A second loss while slots catch up: they are at other epochs than the rest, so all go back.
+        alone = part.catch_up is None and not self._cut_anew and may_stay(self.query)
         part.committed_epoch = epoch - 1
-        plan = plan_rewind(
-            self._graph(), "rewind", self._graph().slots, epoch, durable=part.snapshot_epoch
-        )
+        graph = graph_of(self.query)
+        lost = self._lost_slots(part) if alone else frozenset(graph.slots)
+        plan = plan_rewind(graph, "rewind", lost, epoch, durable=part.snapshot_epoch)
         checkpoint = SparkCheckpoint(self._checkpoint)
         checkpoint.check(plan.read_from)
+        catch_up = None
+        if plan.partial:
+            again = range(plan.read_from, epoch)
+            back = frozenset(each.slot for each in plan.restore)
+            rows = {number: checkpoint.rows_of(number) for number in again}
+            catch_up = CatchUp(back, epoch - 1, rows)
         checkpoint.announce(plan.read_from)
         reach(self.query.faults, "during-rewind", -1, epoch)
-        finish_rewind(checkpoint, self.query)
-        part.go_back(plan.read_from - 1, why)
+        # Output of epochs that slots catch up with is not given again.
+        finish_rewind(checkpoint, self.query, plan.void_from if catch_up is None else epoch)
+        part.go_back(plan.read_from - 1, why, catch_up)
         self.story.add(
             "rewound",
             why,
@@ -166,12 +189,18 @@ class EpochDriver:
             read_from=plan.read_from,
             epochs_again=epoch - plan.read_from,
             slots=len(plan.restore),
+            stayed=len(plan.keep),
         )
         self._lost, self._begun_anew = None, True
 
-    def _graph(self) -> Graph:
-        nodes = tuple(Node(node.name, node.slots) for node in self.query.flow.operators)
-        return Graph(nodes)
+    def _lost_slots(self, part: Part) -> frozenset[SlotId]:
+        """Slots that must be restored, as far as it takes to ask all of them."""
+        every = frozenset(graph_of(self.query).slots)
+        try:
+            there = part.still_there()
+        except Exception:  # executors are dying: who has what is anybody's guess
+            return every
+        return must_be_restored(self.query, every - there) or every
 
     # ---- what the handle asks ------------------------------------------------------------------
 
@@ -207,6 +236,12 @@ class EpochDriver:
             )
         prepared = self.query.named(operator)
         part = next(part for part in self._parts if prepared.node in part.operators)
+        if part.catch_up is not None:
+            raise BadValueError(
+                f"The table {name!r} cannot be read now.",
+                why="After a loss some slots are reading the stream again, and are behind the others.",
+                do="Wait for them, for example with processAllAvailable().",
+            )
         return part.read_table(prepared, name)
 
     def drain(self) -> None:
@@ -253,13 +288,22 @@ class EpochDriver:
         return True
 
 
-def finish_rewind(checkpoint: SparkCheckpoint, query: PreparedQuery) -> None:
-    """Do what was announced: by this driver just now, or by one that died over it."""
+def finish_rewind(
+    checkpoint: SparkCheckpoint, query: PreparedQuery, given_again: int | None = None
+) -> None:
+    """Do what was announced: by this driver just now, or by one that died over it.
+
+    Args:
+        checkpoint: Spark's.
+        query: The query.
+        given_again: First epoch whose output will be given again; by default, as after a crash, the
+            first that is read again.
+    """
     read_from = checkpoint.announced()
     if read_from is None:
         return
     for _, sink in query.sinks:
-        take_back(sink, read_from)
+        take_back(sink, read_from if given_again is None else given_again)
     checkpoint.go_back(read_from)
     checkpoint.done()
 

@@ -12,7 +12,7 @@ from tether.core.rewind import check_source
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tether.core.policy import Policy
     from tether.spark.flow import SourceNode
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _GIVES_ONCE = re.compile(r"^[\s:+|-]*socket\b", re.MULTILINE)
 """How Spark's plans show its one source that gives its rows only once: a leaf of this name."""
+
+_BY_CLOCK = re.compile(r"\b(current_(timestamp|date|time)|localtimestamp|now)\b", re.IGNORECASE)
+"""Functions that Spark takes for deterministic, but that give another value in another run."""
 
 
 def is_exact(policy: Policy) -> bool:
@@ -39,6 +42,12 @@ def replays(source: SourceNode) -> bool:
         return source.replays
     plan = source.rows._jdf.queryExecution().analyzed().toString()
     return _GIVES_ONCE.search(plan) is None
+
+
+def same_again(rows: DataFrame) -> bool:
+    """Whether a plan makes the same of the same rows, as far as Spark can tell."""
+    plan = rows._jdf.queryExecution().analyzed()
+    return bool(plan.deterministic()) and _BY_CLOCK.search(plan.toString()) is None
 
 
 def barrier_of(query: PreparedQuery) -> Barrier | None:

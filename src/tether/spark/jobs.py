@@ -17,7 +17,7 @@ from tether.spark.spreading import Spreading, live_executors
 from tether.spark.statuses import SlotId, StatusBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -65,8 +65,16 @@ class SlotJobs:
         self.safe = False
         """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
 
-    def place(self, session: SparkSession) -> None:
-        """Plan epochs for a session of Spark's: the first, or that of a stream begun anew."""
+    def place(self, session: SparkSession, *, stay: bool = False) -> None:
+        """Plan epochs for a session of Spark's: the first, or that of a stream begun anew.
+
+        Args:
+            session: The session.
+            stay: Whether slots stay where they are.
+        """
+        if stay:
+            # Anchors of the new session are found to be cached already, and where they are.
+            self._anchors = {}
         self.release()
         if self.board is None:
             self.board = StatusBoard(session.sparkContext)
@@ -112,12 +120,20 @@ class SlotJobs:
         for plan in self._plans.values():
             plan.unfuse()
 
-    def run(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
-        """Run every slot of an epoch, through the sinks where they take the rows; give the reports."""
+    def run(
+        self, given: Mapping[Node, DataFrame], epoch: int, only: Collection[str] | None = None
+    ) -> dict[SlotId, SlotStatus]:
+        """Run every slot of an epoch, through the sinks where they take the rows; give the reports.
+
+        Args:
+            given: Rows of sources, and of nodes of another part.
+            epoch: Number of the epoch.
+            only: Operators to run, without any sink; all by default.
+        """
         while True:
             try:
                 with self._held_back.watched() if self._held_back else nullcontext():
-                    return self._run(given, epoch)
+                    return self._run(given, epoch, only)
             except HeldBackError:
                 self._story.add("resent", "an executor died, its tasks were held back", epoch)
             except Exception as error:
@@ -127,9 +143,13 @@ class SlotJobs:
                 self._place_safely()
                 self._story.add("replanned", "Spark's partitions were not the slots", epoch)
 
-    def _run(self, given: Mapping[Node, DataFrame], epoch: int) -> dict[SlotId, SlotStatus]:
+    def _run(
+        self, given: Mapping[Node, DataFrame], epoch: int, only: Collection[str] | None
+    ) -> dict[SlotId, SlotStatus]:
         assert self.board is not None
         kept: list[DataFrame] = []
+        sinks = self._sinks if only is None else []
+        wanted = [node for node in self.operators if only is None or node.name in only]
 
         def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
             return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
@@ -144,18 +164,16 @@ class SlotJobs:
 
         try:
             frames = evaluate(self._nodes, given, operate, keep)
-            for node, sink in self._sinks:
+            for node, sink in sinks:
                 sink(frames[node], epoch)
-            if self._missing(self.board.take(epoch)):
-                for node in self.operators:
-                    discard(frames[node], epoch)
-            if missing := self._missing(self.board.take(epoch)):
-                self._run_punctuation(given, epoch, missing)
+            self._run_missing(frames, epoch, wanted)
+            if missing := _missing(self.board.take(epoch), wanted):
+                self._run_punctuation(given, epoch, missing, sinks)
         finally:
             for rows in kept:
                 rows.unpersist()
         statuses = self.board.take(epoch)
-        if missing := self._missing(statuses):
+        if missing := _missing(statuses, wanted):
             raise TetherError(
                 f"Slots {sorted(missing)} did not run epoch {epoch}.",
                 why="Spark finished the job without running their tasks.",
@@ -163,8 +181,21 @@ class SlotJobs:
             )
         return statuses
 
+    def _run_missing(
+        self, frames: Mapping[Node, DataFrame], epoch: int, nodes: Sequence[OperatorNode]
+    ) -> None:
+        """Run operators of which some slot has not reported: the last first, it runs those before."""
+        assert self.board is not None
+        for node in reversed(nodes):
+            if _missing(self.board.take(epoch), [node]):
+                discard(frames[node], epoch)
+
     def _run_punctuation(
-        self, given: Mapping[Node, DataFrame], epoch: int, missing: set[SlotId]
+        self,
+        given: Mapping[Node, DataFrame],
+        epoch: int,
+        missing: set[SlotId],
+        sinks: Sequence[tuple[Node, Sink]],
     ) -> None:
         """End the epoch for slots whose tasks Spark left out, seeing that there are no rows."""
         idle = {name for name, _ in missing}
@@ -179,17 +210,10 @@ class SlotJobs:
             return self._task(node, self.punctuation(node), epoch)
 
         frames = evaluate(self._nodes, given, operate)
-        for node, sink in self._sinks:
+        for node, sink in sinks:
             if isinstance(node, OperatorNode) and node.name in idle:
                 sink(frames[node], epoch)
-        assert self.board is not None
-        for node in self.operators:
-            if any(name == node.name for name, _ in self._missing(self.board.take(epoch))):
-                discard(frames[node], epoch)
-
-    def _missing(self, statuses: Mapping[SlotId, SlotStatus]) -> set[SlotId]:
-        expected = {(node.name, slot) for node in self.operators for slot in range(node.slots)}
-        return expected - set(statuses)
+        self._run_missing(frames, epoch, [node for node in self.operators if node.name in idle])
 
     def _may_be_regrouped(self, node: Node) -> bool:
         """Whether others than our own shuffle may put the node's partitions together."""
@@ -223,3 +247,8 @@ class SlotJobs:
         for anchor in self._anchors.values():
             anchor.release()
         self._anchors.clear()
+
+
+def _missing(statuses: Mapping[SlotId, SlotStatus], nodes: Iterable[OperatorNode]) -> set[SlotId]:
+    """Slots of some operators that have not reported."""
+    return {(node.name, slot) for node in nodes for slot in range(node.slots)} - set(statuses)

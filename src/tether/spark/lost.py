@@ -22,7 +22,8 @@ def is_loss(error: BaseException) -> bool:
         >>> is_loss(RuntimeError("… tether.spark.lost.LostStateError: Slot 1 …"))
         True
     """
-    return f"{LostStateError.__module__}.{LostStateError.__name__}" in str(error)
+    named = f"{LostStateError.__module__}.{LostStateError.__name__}"
+    return isinstance(error, LostStateError) or named in str(error)
 
 
 def what_was_lost(error: BaseException) -> str:
@@ -32,5 +33,7 @@ def what_was_lost(error: BaseException) -> str:
         >>> what_was_lost(RuntimeError("… LostStateError: Slot 1 is lost. Why: a kill. What …"))
         'Slot 1 is lost.'
     """
+    if isinstance(error, LostStateError):
+        return error.what
     found = re.search(rf"{LostStateError.__name__}: (?P<what>[^\n]*?)(?: Why: |\n|$)", str(error))
     return found["what"] if found else str(error)

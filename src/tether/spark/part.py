@@ -14,7 +14,6 @@ right after each step means:
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from tether.backup.commits import CommitRecord
 from tether.backup.history import CommitHistory
 from tether.backup.names import slot_key
 from tether.backup.sweeping import sweep
-from tether.core.errors import BackupError
+from tether.core.graph import SlotId
 from tether.spark.binding import bind_store
 from tether.spark.commit_entries import (
     clock_commit,
@@ -43,7 +42,7 @@ from tether.spark.flow import Node, OperatorNode
 from tether.spark.jobs import SlotJobs
 from tether.spark.ledger import Ledger
 from tether.spark.program import Program
-from tether.spark.sinks import discard
+from tether.spark.requests import SlotRequests
 from tether.spark.snapshot_content import clocks_in, content
 from tether.spark.snapshot_keeper import keeper_for
 from tether.spark.task import SlotTask
@@ -55,12 +54,12 @@ if TYPE_CHECKING:
 
     from tether.backup.opening import StoreAddress
     from tether.backup.protocol import BackupStore
+    from tether.spark.catching_up import CatchUp
     from tether.spark.control import SlotStatus
     from tether.spark.feedback_box import FeedbackBox
     from tether.spark.prepared import PreparedOperator, PreparedQuery
     from tether.spark.sinks import Sink
     from tether.spark.snapshot_keeper import Held
-    from tether.spark.statuses import SlotId
     from tether.spark.story import Story
 
 DROP_EVERY = 16
@@ -111,6 +110,7 @@ class Part:
         self._jobs = SlotJobs(
             query.flow, nodes, self.operators, sinks, story=story, task=self._task
         )
+        self._requests = SlotRequests(self._jobs, self._task)
         self._query_id = ""
         self._lineages: dict[str, dict[int, str]] | None = None
         self._clocks = {node.name: StreamClock() for node in self.operators}
@@ -119,6 +119,8 @@ class Part:
         self._keeper = keeper_for(self.operators.values(), story)
         self._snapshot: tuple[int, int | None] | None = None
         """The barrier that ends the epoch in hand, if one does."""
+        self.catch_up: CatchUp | None = None
+        """Slots that are behind the others, and run epochs once more that those have applied."""
 
     def open(self, session: SparkSession, query_id: str, epoch: int) -> None:
         """Make ready for the first epoch of this run, and take over what is in the store."""
@@ -144,16 +146,13 @@ class Part:
             self._resume(self._store, self.committed_epoch)
         elif epoch == self.first_epoch:
             self._lineages = {node.name: {} for node in self.operators}
-        self.place(session)
-
-    def place(self, session: SparkSession) -> None:
-        """Plan epochs for a session of Spark's."""
         self._jobs.place(session)
 
     def place_anew(self, session: SparkSession) -> None:
-        """Plan for slots that all restore next, and may do so on other executors than now."""
-        self.clean()  # where they are now: nobody would find them there after the move
-        self.place(session)
+        """Plan for slots that restore next, and may do so on other executors than now if all do."""
+        if self.catch_up is None:
+            self.clean()  # where they are now: nobody would find them there after the move
+        self._jobs.place(session, stay=self.catch_up is not None)
 
     def _resume(self, store: BackupStore, committed: int) -> None:
         """Take over feedback, clocks and snapshots as of the end of an epoch."""
@@ -179,21 +178,35 @@ class Part:
         snapshot = self._history.complete_snapshot(self.committed_epoch + 1)
         return self.first_epoch - 1 if snapshot is None else snapshot.epoch
 
-    def go_back(self, epoch: int, why: str) -> None:
-        """Forget all that came after ``epoch``, whose snapshot the slots restore when they run."""
+    def still_there(self) -> frozenset[SlotId]:
+        """Slots whose state is resident as of the last committed epoch; later ones are undone."""
+        found = self._requests.ask("probe", self.committed_epoch)
+        return frozenset(SlotId(*slot) for slot in found)
+
+    def go_back(self, epoch: int, why: str, catch_up: CatchUp | None = None) -> None:
+        """Forget all that came after ``epoch``, whose snapshot slots restore when they run.
+
+        Args:
+            epoch: The snapshot's.
+            why: What was lost.
+            catch_up: Which slots do so, where not all.
+        """
         assert self._store is not None
         assert self._jobs.board is not None
+        assert self._lineages is not None
         self._jobs.board.forget()  # reports of epochs that will be run again
         if self._keeper is not None:
             self._keeper.lost(why, self.committed_epoch + 1)
         # No state that is resident anywhere has such a lineage, so none is taken for the right one.
         lineage = f"rewound-{uuid.uuid4().hex}"
-        self._lineages = {
-            node.name: dict.fromkeys(range(node.slots), lineage) for node in self.operators
-        }
-        self._clocks = {node.name: StreamClock() for node in self.operators}
-        self.committed_epoch = epoch
-        self._resume(self._store, epoch)
+        for node in self.operators:
+            stay = () if catch_up is None else catch_up.kept(node.name, node.slots)
+            goes = (slot for slot in range(node.slots) if slot not in stay)
+            self._lineages[node.name] |= dict.fromkeys(goes, lineage)
+        self.committed_epoch, self.catch_up, self._snapshot = epoch, catch_up, None
+        if catch_up is None:
+            self._clocks = {node.name: StreamClock() for node in self.operators}
+            self._resume(self._store, epoch)
 
     # ---- 1. control ----------------------------------------------------------------------------
 
@@ -220,6 +233,8 @@ class Part:
             clock=self._clocks[name],
             snapshot=self._snapshot,
             newest_record=self._history.newest_record,
+            kept=self.catch_up.kept(name, prepared.slots) if self.catch_up else (),
+            kept_version=self.catch_up.through if self.catch_up else -1,
         )
 
     def _task(
@@ -258,22 +273,25 @@ class Part:
             given: Rows of sources, and of nodes of another part.
             epoch: Number of the epoch.
         """
-        if self._keeper is not None:
+        if self._keeper is not None and self.catch_up is None:
             self._complete_snapshot(epoch)
             self._snapshot = self._keeper.begin(epoch)
-        elif self._store is not None and self._jobs.lopsided(self.ledgers.values()):
+        elif self._keeper is None and self._store and self._jobs.lopsided(self.ledgers.values()):
             self.flush(epoch - 1)  # Spark has committed that one
             assert self._jobs.session is not None
             self.place_anew(self._jobs.session)
             self._story.add("respread", "executors have joined", epoch)
-        statuses = self._jobs.run(given, epoch)
+        only = self.catch_up.operators if self.catch_up is not None else None
+        statuses = self._jobs.run(given, epoch, only)
         reach(self._query.faults, "after-job", -1, epoch)
         self._commit(epoch, statuses)
+        if self.catch_up is not None and epoch == self.catch_up.through:
+            self.catch_up = None  # all are where they were
 
     # ---- 4. and 5. commit ----------------------------------------------------------------------
 
     def _commit(
-        self, epoch: int, statuses: dict[SlotId, SlotStatus], *, amends: bool = False
+        self, epoch: int, statuses: dict[tuple[str, int], SlotStatus], *, amends: bool = False
     ) -> None:
         by_name = {prepared.name: prepared for prepared in self.operators.values()}
         entries = {
@@ -327,26 +345,16 @@ class Part:
             return {}
         return content(self._feedback, self._clocks, self.operators.values())
 
-    def _advance_clocks(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
+    def _advance_clocks(self, statuses: Mapping[tuple[str, int], SlotStatus]) -> None:
         for node in self.operators:
             spans = [s.event_times for (name, _), s in statuses.items() if name == node.name]
             self._clocks[node.name] = advance(self._clocks[node.name], spans, node.lateness)
 
     def _complete_snapshot(self, epoch: int) -> None:
-        """Declare a snapshot complete whose parts are durable; Spark has committed its epoch."""
         assert self._keeper is not None
         assert self._store is not None
-        if not self._keeper.due:
-            return
-        try:
-            record = self._keeper.record(self._store, self._query_id, self._run_id)
-            self._store.append_commit(record)
-        except BackupError as error:
-            self._keeper.failed(str(error), epoch)
-            return
-        self._history.apply(record)
-        self._keeper.recorded(epoch)
-        sweep(self._store, self._history, epoch - 1)  # what only older snapshots need
+        ids = {"query_id": self._query_id, "run_id": self._run_id}
+        self._keeper.complete(self._store, self._history, epoch, **ids)
 
     def _drop_unneeded(self, committed: int) -> None:
         self._records_since_drop += 1
@@ -357,8 +365,7 @@ class Part:
 
     def read_table(self, operator: PreparedOperator, name: str) -> DataFrame:
         """A table of the resident state, as of the last committed epoch."""
-        node = operator.node
-        return self._task(node, self._jobs.punctuation(node), self.committed_epoch, "read", name)
+        return self._requests.table(operator.node, name, self.committed_epoch)
 
     # ---- the end -------------------------------------------------------------------------------
 
@@ -366,16 +373,12 @@ class Part:
         """Make durable whatever is not, as of the end of ``epoch``."""
         if self._store is None or epoch < self.first_epoch:
             return
-        assert self._jobs.board is not None
-        self._jobs.board.forget()
         if self._keeper is not None:
             if epoch != self.committed_epoch:
                 return  # of the epoch before only the slots know all; the last snapshot stands
             self._complete_snapshot(epoch + 1)
             self._snapshot = self._keeper.next()
-        for node in self.operators:
-            discard(self._task(node, self._jobs.punctuation(node), epoch, "flush"), epoch)
-        statuses = self._jobs.board.take(epoch)
+        statuses = self._requests.ask("flush", epoch)
         slots = {(node.name, slot) for node in self.operators for slot in range(node.slots)}
         self._story.add_unflushed(sorted(slots - statuses.keys()), epoch)
         if self._keeper is None:
@@ -386,10 +389,7 @@ class Part:
 
     def clean(self) -> None:
         """Remove the arenas."""
-        for node in self.operators:
-            with contextlib.suppress(Exception):  # best effort: the executors may be gone
-                task = self._task(node, self._jobs.punctuation(node), self.committed_epoch, "clean")
-                discard(task, 0)
+        self._requests.clean(self.committed_epoch)
 
     def release(self) -> None:
         """Forget where slots were placed."""

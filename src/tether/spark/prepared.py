@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError, QueryRefusedError
+from tether.spark.exactness import same_again
 from tether.spark.flow import Flow, OperatorNode, evaluate
 from tether.spark.placement import placement_of
 from tether.spark.session import is_narrow
@@ -56,6 +57,8 @@ class PreparedOperator:
     """Aggregates for Spark to fold an epoch's rows with."""
     narrow: bool
     """Whether the rows that reach its slots are a few numbers each."""
+    repeats: bool
+    """Whether the same rows of the source always lead to the same state and output."""
 
     @property
     def name(self) -> str:
@@ -298,6 +301,7 @@ def _prepare_operator(
         key_types={name: rows.schema[name].dataType.simpleString() for name in node.key},
         combine=combine,
         narrow=is_narrow(_arriving(node, combine, rows)),
+        repeats=operator.repeats and same_again(rows),
     )
 
 

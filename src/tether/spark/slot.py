@@ -15,7 +15,6 @@ one that can be rolled back to it.
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,7 +24,6 @@ from tether.core.policy import (
     BackUpState,
     BarrierAligned,
     EpochApplied,
-    Flushed,
     SlotPolicyState,
     TakePart,
     WindowEnd,
@@ -48,7 +46,6 @@ from tether.spark.recovery import recover
 from tether.spark.replay import with_items
 from tether.spark.residents import Resident, attached
 from tether.spark.writing import SlotWriter, needs_compaction
-from tether.state.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -129,53 +126,6 @@ class SlotEpoch:
             self._phases.end("wait")
             self._program.reach("after-apply", self._slot)
             self._commit(resident, memory, rows_in, out.rows)
-
-    def flush(self) -> None:
-        """Make durable whatever is not, as of the last committed epoch; then set ``status``.
-
-        The arena is not used after this: its state is of another lineage from here on, and is
-        rolled back, so that what it thinks is durable stays true of its own.
-        """
-        with self._at_last_commit() as resident:
-            if resident is None:
-                return  # nothing here to save: the backup is all there is
-            state, epoch = resident.state, self._control.epoch
-            memory, divergence = resident.memory(), state.divergence(exact=True)
-            policy_state = self._policy_state(memory)
-            _, instructions = self._policy.step(
-                policy_state, Flushed(epoch=epoch, divergence=divergence), self._placement
-            )
-            state.begin(epoch + 1)
-            frame = None
-            if self._control.snapshot is not None:  # what is flushed is a snapshot, and all wait
-                policy_state, instructions = self._aligned(policy_state)
-                memory = self._take_parts(resident, memory, instructions, wait=True)
-            for instruction in instructions:
-                if isinstance(instruction, BackUpState):
-                    frame, memory = self._back_up(resident, memory, instruction)
-            memory = msgspec.structs.replace(memory, lineage=self._attempt)
-            self._report(resident, memory, frame, policy_state)
-            state.rollback()
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the table that the control asks for, as of the last committed epoch."""
-        with self._at_last_commit() as resident:
-            if resident is not None:
-                table = resident.state[self._control.read_table]
-                assert isinstance(table, Table)
-                out = Output(self._program.output_schema)
-                for batch in table.batches():
-                    out.emit(batch)
-                    yield from out.drain()
-
-    @contextmanager
-    def _at_last_commit(self) -> Iterator[Resident | None]:
-        """The resident state at the end of the control's epoch; None where it is not there."""
-        epoch = self._control.epoch
-        with attached(self._program, self._slot, self._owner) as resident:
-            if resident.found and (resident.applying or resident.state.version == epoch + 1):
-                resident.state.rollback()
-            yield resident if self._usable(resident, epoch) else None
 
     # ---- 1. attach -----------------------------------------------------------------------------
 

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.names import slot_key
+from tether.backup.sweeping import sweep
 from tether.core.barrier import Barrier
+from tether.core.errors import BackupError
 from tether.core.graph import SlotId
 from tether.core.snapshots import (
     BeginSnapshot,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tether.backup.frames import FrameRef
-    from tether.backup.history import CompleteSnapshot
+    from tether.backup.history import CommitHistory, CompleteSnapshot
     from tether.backup.protocol import BackupStore
     from tether.core.snapshots import CoordinatorEvent
     from tether.spark.control import PartDone, SlotStatus
@@ -132,8 +134,29 @@ class SnapshotKeeper:
         """Whether all parts are durable, and only the record of it is missing."""
         return self._due and self._under_way is not None
 
-    def record(self, store: BackupStore, query_id: str, run_id: str) -> CommitRecord:
-        """The record by which the snapshot is complete; to be appended, then told to ``recorded``."""
+    def complete(
+        self, store: BackupStore, history: CommitHistory, epoch: int, *, query_id: str, run_id: str
+    ) -> None:
+        """Declare a snapshot complete whose parts are durable; Spark has committed its epoch.
+
+        Should the record of it fail, the snapshot is given up and the stream goes on.
+        """
+        if not self.due:
+            return
+        try:
+            record = self._record(store, query_id, run_id)
+            store.append_commit(record)
+        except BackupError as error:
+            if self._under_way is not None:
+                self._cause = str(error)
+                self._coordinate(PartFailed(number=self._under_way.number), epoch)
+            return
+        history.apply(record)
+        self._recorded(epoch)
+        sweep(store, history, epoch - 1)  # what only older snapshots need
+
+    def _record(self, store: BackupStore, query_id: str, run_id: str) -> CommitRecord:
+        """The record by which the snapshot is complete."""
         taken = self._under_way
         assert taken is not None
         items: dict[str, FrameRef] = {}
@@ -153,7 +176,7 @@ class SnapshotKeeper:
             epoch=taken.epoch, run=run_id, slots=slots, complete=taken.number, items=items
         )
 
-    def recorded(self, epoch: int) -> None:
+    def _recorded(self, epoch: int) -> None:
         """The record is durable: this is now the snapshot to go back to."""
         taken = self._under_way
         assert taken is not None
@@ -167,12 +190,6 @@ class SnapshotKeeper:
             recorded_in=epoch,
         )
         self._under_way, self._due = None, False
-
-    def failed(self, why: str, epoch: int) -> None:
-        """The record could not be written: the snapshot is given up, the stream goes on."""
-        if self._under_way is not None:
-            self._cause = why
-            self._coordinate(PartFailed(number=self._under_way.number), epoch)
 
     def lost(self, why: str, epoch: int) -> None:
         """Slots lost their state, or the query ends: what is not complete will never be."""

@@ -1,4 +1,4 @@
-"""The function that Spark runs for every slot in every epoch: a thin coat around ``SlotEpoch``."""
+"""The function that Spark runs for every slot in every epoch: a thin coat around a slot's work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tether.spark.control import encode_status
 from tether.spark.executor import executor_process
 from tether.spark.misplaced import misplaced, own_rows
 from tether.spark.residents import Resident
-from tether.spark.slot import SlotEpoch
+from tether.spark.slot_beside import SlotBesideEpochs
 from tether.state.identity import Owner
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SlotTask:
         if slot >= self._program.control.slots:
             raise misplaced(f"There is a partition {slot}, beyond the last slot.")
         task = f"{self._program.control.run}/{context.taskAttemptId()}"
-        work = SlotEpoch(self._program, slot, uuid.uuid4().hex, owner, task)
+        work = SlotBesideEpochs(self._program, slot, uuid.uuid4().hex, owner, task)
         purpose = self._program.control.purpose
         if purpose != "epoch":
             for _ in batches:  # a worker that leaves input unread is not used again by Spark
@@ -51,8 +51,12 @@ class SlotTask:
             Resident(self._program, slot, owner).remove()
         elif purpose == "flush":
             work.flush()
+        elif purpose == "probe":
+            work.probe()
         elif purpose == "read":
             yield from work.read()
+        elif slot in self._program.control.kept:
+            work.stay(batches)
         else:
             yield from work.run(own_rows(batches, slot))
         if work.status is not None:
