@@ -56,6 +56,30 @@ def test_a_right_operator_passes() -> None:
     check_operator(Everything(), rows(), schedules=8)
 
 
+class Newest(Operator):
+    """The last row wins, whichever that is."""
+
+    repeats = True
+
+    def setup(self, state: Any) -> None:
+        self.newest = state.table("newest", {"k": pa.int64()}, {"x": "int64"})
+
+    def process(self, batch: pa.RecordBatch, out: Any) -> None:
+        self.newest.put([batch.column("k")], x=batch.column("x"))
+
+
+class Largest(Newest):
+    def process(self, batch: pa.RecordBatch, out: Any) -> None:
+        self.newest.maximum([batch.column("k")], x=batch.column("x"))
+
+
+def test_a_promise_to_repeat_is_tried() -> None:
+    check_operator(Largest(), rows(), schedules=4)
+    with pytest.raises(LawBrokenError) as refused:
+        check_operator(Newest(), rows(), schedules=4)
+    assert refused.value.law == laws.REPEATS
+
+
 class InSelf(Everything):
     """Keeps a count where no other process finds it."""
 

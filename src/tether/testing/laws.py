@@ -18,6 +18,9 @@ IDEMPOTENT = "recovering twice is the same as recovering once"
 ROLLBACK = "rolling back gives exactly the state from before the epoch"
 WITHIN = "after an export the divergence is at most its target"
 REPLAY = "the same rows give the same state and the same output"
+REPEATS = (
+    "who promises to repeat comes to the same state in whatever order the rows of an epoch come"
+)
 OUTLIVES = "all that an operator remembers is in its declared state"
 
 

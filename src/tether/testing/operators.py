@@ -42,7 +42,8 @@ def check_operator(
 
     The batches are dealt into epochs. A clean run says what each epoch must emit and leave behind. Then
     random schedules of failures are run against it: epochs cut off and retried, processes that come
-    and go between epochs, exports to random targets, in one go or settled later, and recoveries.
+    and go between epochs, exports to random targets, in one go or settled later, and recoveries. An
+    operator that promises to repeat is also given the rows of each epoch in another order.
 
     Args:
         operator: As it would be given to ``apply``; it is copied, and not used itself.
@@ -121,6 +122,11 @@ class _Schedule:
         clean, again = self._clean(), self._clean()
         for epoch, (one, other) in enumerate(zip(clean, again, strict=True)):
             self._same(one, other, laws.REPLAY, f"Two runs differ in epoch {epoch}")
+        if self._operator.repeats:
+            for epoch, (one, other) in enumerate(
+                zip(clean, self._clean(self._mixed()), strict=True)
+            ):
+                self._expect(one[1] == other[1], laws.REPEATS, f"Not so in epoch {epoch}.")
         directory = Path(tempfile.mkdtemp(prefix="tether-check-"))
         try:
             self._failing(directory / "arena", clean)
@@ -131,19 +137,29 @@ class _Schedule:
         self._expect(one[1] == other[1], law, f"{where}: the state is another one.")
         self._expect(one[0] == other[0], law, f"{where}: the output is another one.")
 
-    def _clean(self) -> list[Seen]:
+    def _mixed(self) -> list[Epoch]:
+        """The batches of every epoch in another order, and the rows in each of them."""
+        return [
+            [
+                batch.take(pa.array(self._draw.sample(range(batch.num_rows), batch.num_rows)))
+                for batch in self._draw.sample(epoch, len(epoch))
+            ]
+            for epoch in self._epochs
+        ]
+
+    def _clean(self, epochs: list[Epoch] | None = None) -> list[Seen]:
         state, operator = SlotState.heap(), copy.deepcopy(self._operator)
         operator.setup(state)
         seen = []
-        for epoch in range(len(self._epochs)):
+        for epoch, batches in enumerate(self._epochs if epochs is None else epochs):
             state.begin(epoch)
-            seen.append(self._apply(operator, state, epoch))
+            seen.append(self._apply(operator, state, batches))
             state.commit(epoch)
         return seen
 
-    def _apply(self, operator: Operator, state: SlotState, epoch: int) -> Seen:
+    def _apply(self, operator: Operator, state: SlotState, batches: Epoch) -> Seen:
         out = _Recorder()
-        for batch in self._epochs[epoch]:
+        for batch in batches:
             operator.process(batch, out)
         operator.on_epoch_end(out)
         return out.seen(), contents(state)
@@ -159,7 +175,7 @@ class _Schedule:
                 self._cut_off(state, operator, epoch)
                 self._expect(contents(state) == before, laws.ROLLBACK, f"In epoch {epoch}.")
             state.begin(epoch)
-            seen = self._apply(operator, state, epoch)
+            seen = self._apply(operator, state, self._epochs[epoch])
             self._same(seen, expected, laws.OUTLIVES, f"After failures, in epoch {epoch}")
             self._back_up(state, epoch)
             state.commit(epoch)
