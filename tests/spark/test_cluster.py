@@ -61,3 +61,28 @@ def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, ep
             assert move is not None
             last = {path[-1] for path in places(stories).values()}
             assert len(last) == 3, f"slots were not spread anew: {last}"
+
+
+@pytest.mark.long
+def test_under_barrier_only_the_killed_executors_slots_go_back(tmp_path):
+    tables = skewed_keys(epochs=9, rows=4000, keys=200, seed=5)
+    write_epochs(tmp_path / "in", tables)
+    policy, conf = "barrier:interval=4epochs,mode=sync", from_the_start(3)
+    counting = Counting(tmp_path, policy, master=MASTER, slots=6, conf=conf)
+    injector = Injector(tmp_path / "strikes", seed=5)
+    injector.at("halfway", "executor", slot=1, epoch=6)
+    stories = []
+    with explained_run(tmp_path, injector=injector, stories=stories):
+        result = counting.run(injector.faults)
+        assert result is not None, counting.log()
+        stories += result["story"]
+        assert injector.struck()
+        assert l1_error(counting.answer(), true_counts(tables)) == 0
+        (rewound,) = [event for event in stories if event["what"] == "rewound"]
+        placed = places(stories, before=rewound["epoch"])
+        gone = {slot for slot, path in placed.items() if path[0] == placed[1][0]}
+        assert rewound["detail"]["slots"] == len(gone)
+        assert rewound["detail"]["stayed"] == 6 - len(gone) > 0
+        recovered = [event["slot"] for event in stories if event["what"] == "recovery"]
+        assert sorted(recovered) == sorted(gone)
+        assert counting.left_behind() == []
