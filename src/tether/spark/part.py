@@ -276,7 +276,11 @@ class Part:
         if self._keeper is not None and self.catch_up is None:
             self._complete_snapshot(epoch)
             self._snapshot = self._keeper.begin(epoch)
-        elif self._keeper is None and self._store and self._jobs.lopsided(self.ledgers.values()):
+        elif (
+            self._keeper is None
+            and self._store is not None
+            and self._jobs.lopsided(self.ledgers.values())
+        ):
             self.flush(epoch - 1)  # Spark has committed that one
             assert self._jobs.session is not None
             self.place_anew(self._jobs.session)
