@@ -104,7 +104,10 @@ def _row(workload: str, pair: dict[str, Any]) -> dict[str, Any]:
         "contender": f"{workload}: {APPROXIMATE}",
         "median_ms": float(np.median(times)),
         "spread_ms": [min(times), max(times)],
-        "detail": {name: pair[name] for name in ("backups", "durable_bytes", "left_out", "doubt", "cost_ms")},
+        "detail": {
+            name: pair[name]
+            for name in ("backups", "durable_bytes", "left_out", "doubt", "cost_ms")
+        },
         "kept": round(pair["kept"], 3),
     }
 
