@@ -139,6 +139,7 @@ def test_all_go_back_where_one_promises_nothing(run):
     assert Counter(run.given)[LOST - 1] == 2  # by a sink that cannot take back what it has
 
 
+@pytest.mark.long
 def test_a_second_loss_on_the_way_takes_all_back(run, monkeypatch):
     run.lose("keyed_aggregate", 1)
     stays = run.lose("keyed_aggregate", 0, epoch=0)
