@@ -16,6 +16,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.chaos]
 MASTER = "local-cluster[3,1,900]"
 
 
+def struck(work, policy, epochs, slots):
+    """Rows, the command that counts them on three executors, and who is to strike it."""
+    tables = skewed_keys(epochs=epochs, rows=4000, keys=200, seed=5)
+    write_epochs(work / "in", tables)
+    counting = Counting(work, policy, master=MASTER, slots=slots, conf=from_the_start(3))
+    return tables, counting, Injector(work / "strikes", seed=5)
+
+
 def places(story, *, before=float("inf")):
     """For each slot, the executors that it was on, in order."""
     placed: dict[int, list[str]] = {}
@@ -32,11 +40,7 @@ def epoch_of_the_move(story):
 
 @pytest.mark.parametrize("epochs", [7, pytest.param(40, marks=pytest.mark.long)])
 def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, epochs):
-    tables = skewed_keys(epochs=epochs, rows=4000, keys=200, seed=5)
-    write_epochs(tmp_path / "in", tables)
-    policy, conf = "approximate:max_state_error=3000", from_the_start(3)
-    counting = Counting(tmp_path, policy, master=MASTER, slots=3, conf=conf)
-    injector = Injector(tmp_path / "strikes", seed=5)
+    tables, counting, injector = struck(tmp_path, "approximate:max_state_error=3000", epochs, 3)
     injector.at("halfway", "executor", slot=1, epoch=3)
     stories = []
     with explained_run(tmp_path, injector=injector, stories=stories):
@@ -65,11 +69,7 @@ def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, ep
 
 @pytest.mark.long
 def test_under_barrier_only_the_killed_executors_slots_go_back(tmp_path):
-    tables = skewed_keys(epochs=9, rows=4000, keys=200, seed=5)
-    write_epochs(tmp_path / "in", tables)
-    policy, conf = "barrier:interval=4epochs,mode=sync", from_the_start(3)
-    counting = Counting(tmp_path, policy, master=MASTER, slots=6, conf=conf)
-    injector = Injector(tmp_path / "strikes", seed=5)
+    tables, counting, injector = struck(tmp_path, "barrier:interval=4epochs,mode=sync", 9, 6)
     injector.at("halfway", "executor", slot=1, epoch=6)
     stories = []
     with explained_run(tmp_path, injector=injector, stories=stories):
