@@ -107,6 +107,7 @@ class Workload:
 
         So whatever the machine does at a time, it does to all of them.
         """
+        # By default Spark forgets all but the newest hundred reports, and with them epochs' times.
         session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
         # A query that waits for its turn looks for files all the time: let it do so seldom.
         session.conf.set("spark.sql.streaming.pollingDelay", "100ms")

@@ -94,7 +94,8 @@ class Operator:
 
     repeats: bool = False
     """Promise that the same rows of an epoch, in whatever order and batches, always lead to the same
-    state and the same rows out. Under barrier snapshots a loss then takes only those slots back that
+    state, and to output that whoever takes it in comes to the same state by (counts that add up to the
+    same, however they are split). Under barrier snapshots a loss then takes only those slots back that
     must go, where all operators of the query promise it."""
 
     version: ClassVar[int] = 1

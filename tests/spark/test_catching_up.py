@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -184,6 +185,23 @@ def test_what_an_epoch_was_made_of_is_told_by_sparks_logs(run):
         ((end, (file,)),) = checkpoint.rows_of(epoch)
         assert end == {"logOffset": epoch}
         assert f"{epoch:05d}.parquet" in file
+
+
+def test_lists_of_files_that_spark_has_summed_up_are_read_too(tmp_path):
+    """Every tenth list holds those before it, which Spark removes after a while."""
+    (tmp_path / "offsets").mkdir()
+    for epoch in range(13):
+        offset = "\n".join(["v1", "{}", json.dumps({"logOffset": epoch})])
+        (tmp_path / "offsets" / str(epoch)).write_text(offset)
+    lists = tmp_path / "sources" / "0"
+    lists.mkdir(parents=True)
+    lines = [json.dumps({"path": f"file-{n}", "timestamp": n, "batchId": n}) for n in range(13)]
+    (lists / "9.compact").write_text("\n".join(["v1", *lines[:10]]))
+    for number in (8, 10, 11, 12):
+        (lists / str(number)).write_text(f"v1\n{lines[number]}")
+    checkpoint = SparkCheckpoint(str(tmp_path))
+    for epoch in range(13):
+        assert checkpoint.rows_of(epoch) == [[{"logOffset": epoch}, [lines[epoch]]]]
 
 
 def test_steps_that_chance_or_the_clock_decide_are_seen(spark):

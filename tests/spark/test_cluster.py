@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 
 from tether.testing.bundle import explained_run
@@ -16,12 +18,21 @@ pytestmark = [pytest.mark.cluster, pytest.mark.chaos]
 MASTER = "local-cluster[3,1,900]"
 
 
-def struck(work, policy, epochs, slots):
-    """Rows, the command that counts them on three executors, and who is to strike it."""
+@contextmanager
+def one_executor_killed(work, policy, *, epochs, slots, epoch):
+    """Rows, the command that counted them on three executors, and what it said: one was killed."""
     tables = skewed_keys(epochs=epochs, rows=4000, keys=200, seed=5)
     write_epochs(work / "in", tables)
     counting = Counting(work, policy, master=MASTER, slots=slots, conf=from_the_start(3))
-    return tables, counting, Injector(work / "strikes", seed=5)
+    injector = Injector(work / "strikes", seed=5)
+    injector.at("halfway", "executor", slot=1, epoch=epoch)
+    stories = []
+    with explained_run(work, injector=injector, stories=stories):
+        result = counting.run(injector.faults)
+        assert result is not None, counting.log()
+        stories += result["story"]
+        assert injector.struck()
+        yield tables, counting, result
 
 
 def places(story, *, before=float("inf")):
@@ -40,14 +51,10 @@ def epoch_of_the_move(story):
 
 @pytest.mark.parametrize("epochs", [7, pytest.param(40, marks=pytest.mark.long)])
 def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, epochs):
-    tables, counting, injector = struck(tmp_path, "approximate:max_state_error=3000", epochs, 3)
-    injector.at("halfway", "executor", slot=1, epoch=3)
-    stories = []
-    with explained_run(tmp_path, injector=injector, stories=stories):
-        result = counting.run(injector.faults)
-        assert result is not None, counting.log()
-        stories += result["story"]
-        assert injector.struck()
+    policy = "approximate:max_state_error=3000"
+    run = one_executor_killed(tmp_path, policy, epochs=epochs, slots=3, epoch=3)
+    with run as (tables, counting, result):
+        stories = result["story"]
         error = l1_error(counting.answer(), true_counts(tables))
         assert 0 < error <= result["bound"]["spent"] <= 3000
         assert counting.left_behind() == []
@@ -69,14 +76,10 @@ def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, ep
 
 @pytest.mark.long
 def test_under_barrier_only_the_killed_executors_slots_go_back(tmp_path):
-    tables, counting, injector = struck(tmp_path, "barrier:interval=4epochs,mode=sync", 9, 6)
-    injector.at("halfway", "executor", slot=1, epoch=6)
-    stories = []
-    with explained_run(tmp_path, injector=injector, stories=stories):
-        result = counting.run(injector.faults)
-        assert result is not None, counting.log()
-        stories += result["story"]
-        assert injector.struck()
+    policy = "barrier:interval=4epochs,mode=sync"
+    run = one_executor_killed(tmp_path, policy, epochs=9, slots=6, epoch=6)
+    with run as (tables, counting, result):
+        stories = result["story"]
         assert l1_error(counting.answer(), true_counts(tables)) == 0
         (rewound,) = [event for event in stories if event["what"] == "rewound"]
         placed = places(stories, before=rewound["epoch"])
