@@ -107,3 +107,27 @@ class Counting(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+class Evolving(StatefulProcessor):
+    """Keeps a row as value, list and map, in the schema of today; gives what it found of yesterday."""
+
+    def __init__(self, schema: str, row: tuple[Any, ...]) -> None:
+        self.schema, self.row = schema, row
+
+    def init(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", self.schema)
+        self.list = handle.getListState("list", self.schema)
+        self.map = handle.getMapState("map", "name string", self.schema)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        found = [self.value.get()] if self.value.exists() else []
+        found += [*self.list.get()] if self.list.exists() else []
+        found += [value for _, value in self.map.iterator()] if self.map.exists() else []
+        self.value.update(self.row)
+        self.list.put([self.row])
+        self.map.updateValue(("one",), self.row)
+        yield Row(k=key[0], found=repr([tuple(row) for row in found]))
+
+    def close(self) -> None:
+        pass

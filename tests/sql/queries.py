@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from tests.sql.processors import Counting, Forgetting, Remembering
 
 from tether.sql import bounded
-from tether.sql.settings import PROVIDER_CLASS, Bounded
+from tether.sql.settings import PREFIX, PROVIDER_CLASS, Bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "t timestamp, k long, v long"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 Batches = list[list[tuple[int, int, int]]]
 
 
@@ -157,13 +159,23 @@ class Run:
             .start()
         )
 
-    def go(self, theta: float | None = None, **bound: Any) -> Run:
-        """Read all that is there: with Tether's store, or with Spark's RocksDB for None."""
+    def go(self, theta: float | None = None, *, killed: bool = False, **bound: Any) -> Run:
+        """Read all that is there: with Tether's store, or with Spark's RocksDB for None.
+
+        Args:
+            theta: Θ.
+            killed: What is in memory at the end is lost, as if everything had been killed then.
+            bound: More settings of the bound.
+        """
+        # Spark runs a query by processing time again and again, also when all is read.
+        settings = {NO_DATA_BATCHES: str(self.kind != "expiring").lower()}
         if theta is None:
-            setting = Bounded(self.spark, {PROVIDER_CLASS: ROCKSDB})
-        else:
-            setting = bounded(self.spark, theta, **bound)
-        with setting:
+            settings[PROVIDER_CLASS] = ROCKSDB
+        settings[PREFIX + "lastBackup"] = str(not killed).lower()
+        with ExitStack() as stack:
+            if theta is not None:
+                stack.enter_context(bounded(self.spark, theta, **bound))
+            stack.enter_context(Bounded(self.spark, settings))
             query = self.start()
         query.awaitTermination()
         self.progress += [one for one in query.recentProgress if one.stateOperators]

@@ -1,6 +1,6 @@
 """What is lost with the memory stays within the bound; with Θ = 0, nothing is lost.
 
-A query that is started again begins with nothing in memory, like one whose driver was killed.
+A query that ends as if it was killed loses its memory; what a real kill does is in test_kills.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.sql.test_equality import some_batches
 
 from tether.sql import Storyteller, bound, bounded, rewind
 from tether.sql.checkpoint import describe_checkpoint
+from tether.sql.settings import PREFIX, Bounded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,7 @@ def wrong_keys(run: Run, batches: Batches) -> int:
     everything = [(0, k, 0) for k in range(KEYS)]
     write_batch(run.folder / "a", number, everything)
     write_batch(run.folder / "b", number, everything)
-    run.go(run.theta)  # type: ignore[attr-defined]
+    run.go(run.theta, killed=True)  # type: ignore[attr-defined]
     found = final_sums(run)
     return sum(found[k] != v for k, v in truth(batches).items())
 
@@ -77,7 +78,7 @@ def test_with_no_error_allowed_restarts_change_nothing(
     for run, theta in ((theirs, None), (ours, 0)):
         for number in (2, len(batches)):
             write_batches(run.folder, batches[:number])
-            run.go(theta)
+            run.go(theta, killed=True)
     assert ours.output == theirs.output
     assert sum(ours.metric("tetherRestores")) > 0
     assert sum(ours.metric("tetherFailures")) == 0
@@ -93,9 +94,9 @@ def test_a_loss_is_within_its_bound_and_counted(
     run.theta = 120.0  # type: ignore[attr-defined]
     try:
         write_batches(tmp_path, batches[:3])
-        run.go(120)
+        run.go(120, killed=True)
         write_batches(tmp_path, batches)
-        run.go(120)
+        run.go(120, killed=True)
         wrong = wrong_keys(run, batches)
     finally:
         spark.conf.unset(FORMATS)
@@ -124,7 +125,7 @@ def test_a_batch_that_the_driver_did_not_commit_is_run_again_from_the_version_be
     write_batches(tmp_path, batches)
     run.take = failing  # type: ignore[method-assign]
     with pytest.raises(StreamingQueryException, match="the driver dies here"):
-        run.go(0)
+        run.go(0, killed=True)
     run.take = take  # type: ignore[method-assign]
     assert wrong_keys(run, batches) == 0
 
@@ -136,7 +137,7 @@ def test_an_unreadable_backup_is_passed_over_and_its_loss_told(
     run = Run(spark, "sums", tmp_path)
     run.theta = 0.0  # type: ignore[attr-defined]
     write_batches(tmp_path, batches)
-    run.go(0)
+    run.go(0, killed=True)
     newest = files(run, "000000000003-*")
     assert newest
     for path in newest:
@@ -152,12 +153,12 @@ def test_amounts_can_be_bounded_instead_of_rows(spark: SparkSession, tmp_path: P
     batches = many_keys(4)
     run = Run(spark, "sums", tmp_path)
     write_batches(tmp_path, batches[:2])
-    run.go(600, divergence="l1", columns=["sum"])
+    run.go(600, killed=True, divergence="l1", columns=["sum"])
     write_batches(tmp_path, batches)
-    run.go(600, divergence="l1", columns=["sum"])
+    run.go(600, killed=True, divergence="l1", columns=["sum"])
     everything = [(0, k, 0) for k in range(KEYS)]
     write_batches(tmp_path, [*batches, everything])
-    run.go(600, divergence="l1", columns=["sum"])
+    run.go(600, killed=True, divergence="l1", columns=["sum"])
     found = final_sums(run)
     error = sum(abs(found[k] - v) for k, v in truth(batches).items())
     assert 0 < error <= run.metric("tetherBound")[-1] <= 600
@@ -176,7 +177,7 @@ def test_the_bound_and_story_of_a_running_query_are_told(
     spark.streams.addListener(story)
     write_batches(tmp_path, many_keys(2))
     run = Run(spark, "sums", tmp_path)
-    with bounded(spark, max_state_error=400):
+    with bounded(spark, max_state_error=400), Bounded(spark, {PREFIX + "lastBackup": "false"}):
         query = run.start()
     query.awaitTermination()
     (now,) = bound(query)
@@ -203,7 +204,7 @@ def test_a_rewind_makes_a_restart_exact_at_the_price_of_reading_again(
     run = Run(spark, "sums", tmp_path)
     run.theta = 4000.0  # type: ignore[attr-defined]
     write_batches(tmp_path, batches)
-    run.go(4000, replay_every=2)
+    run.go(4000, killed=True, replay_every=2)
     found = rewind(str(tmp_path / "checkpoint"))
     assert (found.batch, found.batches_again) == (4, 1)
     assert wrong_keys(run, batches) == 0
@@ -220,7 +221,7 @@ def test_windows_that_were_given_out_do_not_come_back_with_an_old_backup(
     batches = [[(30 * n + i, i % 5, 1) for i in range(10)] for n in range(6)]
     for number in (2, 4, 6):
         write_batches(tmp_path, batches[:number])
-        run.go(10_000)
+        run.go(10_000, killed=True)
     given = [(row[0].start, row[1]) for rows in run.output.values() for row in rows]
     assert len(given) > 20
     assert len(given) == len(set(given))
@@ -233,7 +234,7 @@ def test_the_stores_of_a_join_come_back_at_one_version(spark: SparkSession, tmp_
     batches = [[(4 * n + i % 4, i % 5, i) for i in range(12)] for n in range(4)]
     for number in (3, 4):
         write_batches(tmp_path, batches[:number])
-        run.go(400)
+        run.go(400, killed=True)
     assert run.metric("tetherFailures")[-1] > 0
     stores: dict[tuple[int, int], set[int]] = {}
     for store in describe_checkpoint(str(tmp_path / "checkpoint")).stores:

@@ -10,20 +10,20 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 from tests.sql import queries
 from tests.sql.job import GO_ON
 from tests.sql.queries import Batches, Run, write_batches
 from tests.sql.test_failures import KEYS, many_keys, truth
 
+from tether.sql.checkpoint import describe_checkpoint
 from tether.testing.processes import command_of, descendants, kill, kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -46,13 +46,8 @@ class Job:
     def started(self) -> Iterator[subprocess.Popen[str]]:
         arguments = [str(self.folder), self.master, str(self.theta), "sums", str(HELD)]
         command = [sys.executable, "-m", "tests.sql.job", *arguments]
-        environment = dict(os.environ)
-        if self.master.startswith("local-cluster"):
-            environment["SPARK_HOME"] = str(self._spark_home())
         with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-            )
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
             try:
                 yield process
             finally:
@@ -71,15 +66,6 @@ class Job:
             assert process.poll() is None, (self.folder / "log").read_text()[-4000:]
             assert time.monotonic() < deadline
             time.sleep(0.02)
-
-    def _spark_home(self) -> Path:
-        """Links to Spark's own folders: local-cluster writes its executors' files below it."""
-        home = self.folder / "spark-home"
-        if not home.exists():
-            home.mkdir()
-            for entry in Path(pyspark.__file__).parent.iterdir():
-                (home / entry.name).symlink_to(entry)
-        return home
 
 
 def with_all_keys_at_the_end(batches: Batches) -> Batches:
@@ -139,6 +125,35 @@ def test_an_executor_that_is_killed_loses_no_more_than_its_bound(
     assert sum(metrics["tetherRestores"]) > 0
     assert wrong_keys(result, batches) <= metrics["tetherBound"][-1] <= 240
     assert max(metrics["over"]) <= 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("master", "end"),
+    [
+        ("local[2,4]", "exit"),
+        ("local[2,4]", "spark"),
+        pytest.param("local-cluster[2,1,512]", "stop", marks=pytest.mark.cluster),
+        pytest.param("local-cluster[2,1,512]", "exit", marks=pytest.mark.cluster),
+    ],
+)
+def test_a_process_that_ends_in_good_order_leaves_everything_behind(
+    tmp_path: Path, master: str, end: str
+) -> None:
+    write_batches(tmp_path, many_keys(3))
+    command = [sys.executable, "-m", "tests.sql.ending_job", str(tmp_path), master, end]
+    done = subprocess.run(command, timeout=LONGEST_SECONDS, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    deadline = time.monotonic() + LONGEST_SECONDS
+    # Executors end by themselves, after their driver.
+    while not all(
+        store.newest_version == 3
+        for store in describe_checkpoint(str(tmp_path / "checkpoint")).stores
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    report = describe_checkpoint(str(tmp_path / "checkpoint"), verify=True)
+    assert [store.damage for store in report.stores] == [(), ()]
 
 
 @pytest.mark.long

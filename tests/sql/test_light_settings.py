@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 import zlib
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from tether.core.errors import BadValueError, QueryRefusedError
 from tether.sql import Bound, bound, rewind
 from tether.sql import jar as jar_module
 from tether.sql.checkpoint import MAGIC
-from tether.sql.jar import JarError, build, built_from, digest
+from tether.sql.jar import JarError, build, built_from, digest, own_sources
 from tether.sql.progress import INFINITE, bounds_of
 from tether.sql.settings import PREFIX, check_session, store_settings
 
@@ -117,6 +118,54 @@ def test_the_digest_follows_the_sources(tmp_path: Path, monkeypatch: pytest.Monk
     assert digest([source], tmp_path) == before
     source.write_text("class B")
     assert digest([source], tmp_path) != before
+
+
+def installed(top: Path, folder: str) -> Path:
+    """A package below a folder, and a ``jvm`` folder where a checkout would have one."""
+    package = top / folder / "tether"
+    package.mkdir(parents=True)
+    source = top / "jvm" / "src" / "tether" / "A.scala"
+    source.parent.mkdir(parents=True)
+    source.write_text("class A")
+    return package
+
+
+def test_sources_are_compiled_only_from_a_checkout(tmp_path: Path) -> None:
+    for number, folder in enumerate(["deps", "lib/site-packages", "src"]):
+        assert own_sources(installed(tmp_path / str(number), folder)) == []
+    (tmp_path / "2" / "pyproject.toml").touch()
+    (found,) = own_sources(tmp_path / "2" / "src" / "tether")
+    assert found.name == "A.scala"
+
+
+@pytest.mark.parametrize("place", [".", "jvm", "jvm/src/tether", "jvm/src/tether/A.scala"])
+def test_sources_that_everybody_may_write_are_not_compiled(tmp_path: Path, place: str) -> None:
+    """As where a package was installed with ``--target`` into a folder below /tmp."""
+    package = installed(tmp_path, "src")
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(JarError, match="may have changed its sources"):
+        own_sources(package)
+
+
+def test_sources_behind_a_link_are_not_compiled(tmp_path: Path) -> None:
+    package = installed(tmp_path / "mine", "src")
+    (tmp_path / "mine" / "pyproject.toml").touch()
+    (tmp_path / "mine" / "jvm").rename(tmp_path / "theirs")
+    (tmp_path / "mine" / "jvm").symlink_to(tmp_path / "theirs")
+    with pytest.raises(JarError, match="is a link"):
+        own_sources(package)
+
+
+def test_sources_of_another_user_are_not_compiled(tmp_path: Path) -> None:
+    package = installed(tmp_path, "src")
+    (tmp_path / "pyproject.toml").touch()
+    assert own_sources(package)
+    if os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(tmp_path / "jvm" / "src", 4711, -1)
+    with pytest.raises(JarError, match="another user"):
+        own_sources(package)
 
 
 def test_a_torn_jar_is_no_jar(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tether.core.budget import Budget
-from tether.core.policy import Placement
+from tether.core.placement import Placement
 from tether.core.thresholds import after_failures, initial_thresholds
 from tether.sql.settings import add_to_session
 

@@ -31,6 +31,7 @@ object TetherExtensions {
   /** For a session that is there already: its streaming queries take the extension over when they start. */
   def install(session: SparkSession): Unit = synchronized {
     if (installed.put(session.extensions, true) == null) new TetherExtensions().apply(session.extensions)
+    RunEnds.install(session)
   }
 }
 

@@ -12,7 +12,7 @@ import msgspec
 
 BACKUP = re.compile(r"(\d+)-(\d+)-([0-9a-f]+)(?:_([0-9.E\-]+|Infinity))?\.(delta|snapshot)")
 TERMS = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.terms")
-MAGIC = bytes.fromhex("74455468")
+MAGIC = bytes.fromhex("74455469")
 TAIL_BYTES = 12
 """A checksum of 8 bytes over all before it, and the magic."""
 

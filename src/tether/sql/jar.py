@@ -2,6 +2,10 @@
 
 PySpark's own jars carry the Scala compiler, so a Java runtime is all that a build needs. It takes about
 20 seconds and happens once for each state of the sources: the jar says which one it was built from.
+
+What is compiled runs in every JVM of a query. So sources are looked for only where this package lies in
+a checkout, and are taken only if nobody else could have put them there: a package that was installed
+into a folder of everybody's (``pip install --target /tmp/…``) could find a stranger's ``jvm`` beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -23,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 JAR = Path(__file__).parent / "jars" / "tether-sql.jar"
-SOURCES = Path(__file__).resolve().parents[3] / "jvm" / "src"
+PACKAGE = Path(__file__).resolve().parents[1]
+SOURCES = PACKAGE.parents[1] / "jvm" / "src"
 COMPILER = "scala.tools.nsc.Main"
 MOST_SECONDS = 300
 
@@ -40,7 +46,7 @@ def jar_path() -> Path:
     Raises:
         JarError: There is no jar, and none can be built.
     """
-    sources = sorted(SOURCES.rglob("*.scala"))
+    sources = own_sources(PACKAGE)
     if not sources:  # an installed package: the jar came with it
         if not JAR.is_file():
             raise JarError(
@@ -59,6 +65,38 @@ def jar_path() -> Path:
             if built_from(JAR) != wanted:
                 build(sources, jars, JAR, wanted)
     return JAR
+
+
+def own_sources(package: Path) -> list[Path]:
+    """The state store's sources, where a package lies in a checkout; none where it is installed.
+
+    Args:
+        package: The folder ``tether``.
+
+    Raises:
+        JarError: Others than the package's owner could have changed them.
+    """
+    top = package.parents[1]
+    if package.parent.name != "src" or not (top / "pyproject.toml").is_file():
+        return []
+    folder = top / "jvm" / "src"
+    found = sorted(folder.rglob("*.scala"))
+    folders = {parent for path in found for parent in path.parents if parent.is_relative_to(top)}
+    owners = {0, os.geteuid(), package.stat().st_uid}
+    for path in [*sorted(folders), *found]:
+        there = path.lstat()
+        if (
+            stat.S_ISLNK(there.st_mode)
+            or there.st_mode & stat.S_IWOTH
+            or there.st_uid not in owners
+        ):
+            raise JarError(
+                "Tether's state store was not built.",
+                why=f"Others than you may have changed its sources: {path} is a link, belongs to "
+                "another user, or may be written by everybody.",
+                do=f"Look at who made {folder}. If it is your checkout: chmod -R o-w {top}.",
+            )
+    return found
 
 
 def spark_jars() -> Path:

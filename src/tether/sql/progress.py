@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.errors import BadValueError
+from tether.sql.settings import run_is_durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,7 +32,7 @@ class StateBound(msgspec.Struct, frozen=True, kw_only=True):
     spent: float
     """What all restores so far can have lost."""
     at_risk: float
-    """What would be lost in addition if every partition died now."""
+    """What would be lost in addition if every partition died now; nothing after an end in good order."""
     threshold: float
     """What ``at_risk`` is kept below."""
     failures: int = 0
@@ -46,7 +47,7 @@ class StateBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound(query: StreamingQuery) -> tuple[StateBound, ...]:
-    """The bound of a running query, one entry for each stateful operator.
+    """The bound of a query, running or ended, one entry for each stateful operator.
 
     Raises:
         BadValueError: The query has no state, has not finished a batch, or uses another store.
@@ -62,6 +63,8 @@ def bound(query: StreamingQuery) -> tuple[StateBound, ...]:
             else "None of its operators keeps its state in Tether's store.",
             do="Ask again after a batch; start the query under tether.sql.bounded(...).",
         )
+    if not query.isActive and run_is_durable(str(query.runId)):
+        return tuple(msgspec.structs.replace(one, at_risk=0.0) for one in found)
     return found
 
 

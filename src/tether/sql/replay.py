@@ -35,7 +35,7 @@ def rewind(checkpoint: str, **options: Any) -> Rewound:
 
     Guarantee: the state is then that of a run without failures, and no loss is counted. Output of the
     batches that are run again is given out again: the sink must put up with that. Batches may be cut
-    differently.
+    differently. After a query that ended in good order there is nothing to read again.
 
     The query must not be running. Call it before the query starts again: a start that has already
     restored its state with a loss has counted it.
@@ -58,9 +58,9 @@ def rewind(checkpoint: str, **options: Any) -> Rewound:
     fs, root = fsspec.core.url_to_fs(checkpoint, **options)
     offsets, commits = (_numbers(fs, f"{root}/{log}") for log in ("offsets", "commits"))
     backups = _backups(fs, f"{root}/state")
-    # The state of version v is what batch v begins with, and the input of batch v is in the log.
+    # The state of version v is what batch v begins with. Its input is in the log, or is yet to be found.
     common = set.intersection(*backups.values()) if backups else set()
-    usable = common & set(offsets)
+    usable = common & {*offsets, max(commits, default=-1) + 1}
     if not usable:
         raise BackupError(
             "There is no version that all partitions have as a backup.",

@@ -21,6 +21,8 @@ Divergence = Literal["count", "l1", "l2", "max"]
 
 PROVIDER = "tether.sql.BoundedStateStoreProvider"
 EXTENSIONS = "org.apache.spark.sql.execution.streaming.state.TetherExtensions"
+RUN_ENDS = "org.apache.spark.sql.execution.streaming.state.RunEnds"
+LISTENER = RUN_ENDS + "Listener"
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
 PREFIX = "spark.sql.streaming.stateStore.tether."
 SPARK = "4.3"
@@ -170,7 +172,11 @@ def builder(
         replay_every,
     )
     known = getattr(session_builder, "_options", {})
-    for name, value in (("spark.jars", str(jar_path())), ("spark.sql.extensions", EXTENSIONS)):
+    for name, value in (
+        ("spark.jars", str(jar_path())),
+        ("spark.sql.extensions", EXTENSIONS),
+        ("spark.sql.streaming.streamingQueryListeners", LISTENER),
+    ):
         settings[name] = ",".join(filter(None, [known.get(name, ""), value]))
     for name, value in settings.items():
         session_builder = session_builder.config(name, value)
@@ -236,14 +242,24 @@ def check_session(spark: SparkSession) -> None:
 def add_to_session(spark: SparkSession) -> None:
     """Give a running session the jar, and transformWithState leave to run on the store."""
     session: Any = spark
-    # The class is known to the session's own class loader, not to the one that Python's calls use.
-    kind = load_class(spark, EXTENSIONS)
-    install = next(m for m in kind.getMethods() if m.getName() == "install")
-    arguments = session.sparkContext._gateway.new_array(
-        session.sparkContext._jvm.java.lang.Object, 1
-    )
-    arguments[0] = session._jsparkSession
-    install.invoke(None, arguments)
+    call_static(spark, EXTENSIONS, "install", session._jsparkSession)
+
+
+def run_is_durable(run: str) -> bool:
+    """Whether a run of a query is over, and nothing of its state is in memory only."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - whoever has a query has PySpark
+
+    spark = SparkSession.getActiveSession()
+    return spark is not None and bool(call_static(spark, RUN_ENDS, "isDurable", run))
+
+
+def call_static(spark: SparkSession, class_name: str, method_name: str, argument: Any) -> Any:
+    """Call a method of ours with one argument, for Python's own calls do not see the jar's classes."""
+    context: Any = spark.sparkContext
+    methods = load_class(spark, class_name).getMethods()
+    arguments = context._gateway.new_array(context._jvm.java.lang.Object, 1)
+    arguments[0] = argument
+    return next(m for m in methods if m.getName() == method_name).invoke(None, arguments)
 
 
 def load_class(spark: SparkSession, name: str) -> Any:

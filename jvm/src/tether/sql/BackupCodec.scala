@@ -9,14 +9,18 @@ import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.TetherAccess
 
-/** Says of a backup what must be known before its rows are read. */
+/**
+ * Says of a backup what must be known before its rows are read.
+ *
+ * @param since first version whose changes are in it; `version`: no other's
+ */
 final case class Header(
-    store: String, version: Long, tag: String, parent: String, codec: String)
+    store: String, version: Long, since: Long, tag: String, parent: String, codec: String)
 
 /**
  * A backup file: a plain header, compressed blocks of rows, a checksum over everything.
  *
- * {{{ magic | header | compressed: (kind, family, rows, lengths, bytes)* end | CRC-32 | magic }}}
+ * {{{ magic | header | compressed: (kind, family, schema, rows, lengths, bytes)* end | CRC-32 | magic }}}
  *
  * Where all rows of a block are of the same lengths, as fixed-width columns make them, the first bytes of all
  * rows are written first, then the second bytes, and so on: rows are mostly made of zeros in the same places,
@@ -26,7 +30,7 @@ final case class Header(
  * is ever taken for good.
  */
 object BackupCodec {
-  private final val Magic = 0x74455468 // a format that readers of today can read
+  private final val Magic = 0x74455469 // a format that readers of today can read
   private final val TailBytes = 12L
   private final val End: Byte = 0
   private final val MostRows = 1 << 20 // blocks are cut long before
@@ -41,6 +45,7 @@ object BackupCodec {
     plain.writeInt(Magic)
     writeText(plain, header.store)
     plain.writeLong(header.version)
+    plain.writeLong(header.since)
     Seq(header.tag, header.parent, header.codec).foreach(writeText(plain, _))
     plain.flush()
 
@@ -63,6 +68,7 @@ object BackupCodec {
     val bytes = block.ends(block.count - 1)
     out.writeByte(if (uniform) block.kind + Uniform else block.kind)
     writeText(out, block.family)
+    writeText(out, block.schema)
     out.writeInt(block.count)
     if (uniform) {
       out.writeInt(block.keys(0))
@@ -108,8 +114,9 @@ object BackupCodec {
     if (plain.readInt() != Magic) throw new IOException("it does not begin like a backup")
     val store = readText(plain)
     val version = plain.readLong()
+    val since = plain.readLong()
     val texts = Seq.fill(3)(readText(plain))
-    val header = Header(store, version, texts(0), texts(1), texts(2))
+    val header = Header(store, version, since, texts(0), texts(1), texts(2))
 
     val rows = new DataInputStream(new BufferedInputStream(TetherAccess.decompressed(header.codec, checked), 1 << 16))
     val blocks = mutable.ArrayBuffer.empty[RowBlock]
@@ -131,6 +138,7 @@ object BackupCodec {
     val kind = (if (uniform) written - Uniform else written).toByte
     if (kind < RowBlock.Removed || kind > RowBlock.Several) throw new IOException(s"rows of unknown kind $kind")
     val family = readText(in)
+    val schema = readText(in)
     val count = sized(in.readInt())
     if (count > MostRows) throw new IOException(s"a block of $count rows makes no sense")
     val keys = new Array[Int](count)
@@ -146,7 +154,7 @@ object BackupCodec {
       }
     }
     val data = readBytes(in, if (count == 0) 0 else ends(count - 1))
-    new RowBlock(family, kind, count, keys, ends, if (uniform) turned(data, ends(0), count) else data)
+    new RowBlock(family, schema, kind, count, keys, ends, if (uniform) turned(data, ends(0), count) else data)
   }
 
   /** In steps: a length that has rotted must meet the end of the file, not the end of the memory. */

@@ -1,13 +1,12 @@
 package tether.sql
 
-import java.io.{FileNotFoundException, InputStream, IOException, OutputStream}
+import java.io.{FileNotFoundException, InputStream, OutputStream}
 import java.util.UUID
 
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, LocalFileSystem, Path, RawLocalFileSystem}
-import org.apache.hadoop.fs.permission.FsPermission
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
@@ -50,14 +49,17 @@ object BackupFile {
 /** A store's directory under the query's checkpoint: files appear whole, and are never overwritten. */
 final class BackupDirectory(val path: Path, conf: Configuration) {
   private val fs: FileSystem = path.getFileSystem(conf)
-  // Through Hadoop's own layer every local file costs two forked chmod and a second file of checksums.
+  // Without Hadoop's layer of checksums above it.
   private val local: Option[RawLocalFileSystem] = fs match {
     case checksummed: LocalFileSystem => Some(checksummed.getRaw.asInstanceOf[RawLocalFileSystem])
     case _ => None
   }
   private lazy val manager = CheckpointFileManager.create(path, conf)
 
-  def create(): Unit = local.getOrElse(fs).mkdirs(path)
+  def create(): Unit = local match {
+    case Some(raw) => LocalFiles.createFolder(raw.pathToFile(path).toPath)
+    case None => fs.mkdirs(path)
+  }
 
   def list(): Seq[FileStatus] =
     try local.getOrElse(fs).listStatus(path).toSeq catch { case _: FileNotFoundException => Nil }
@@ -82,7 +84,7 @@ final class BackupDirectory(val path: Path, conf: Configuration) {
   def make[A](name: String)(write: OutputStream => A): A = {
     val target = new Path(path, name)
     local match {
-      case Some(raw) => makeLocal(raw, target)(write)
+      case Some(raw) => LocalFiles.make(raw.pathToFile(target).toPath)(write)
       case None =>
         // No file has a name twice, so nobody need ask first whether it is there: one round trip less.
         val out = manager.createAtomic(target, overwriteIfPossible = true)
@@ -95,21 +97,6 @@ final class BackupDirectory(val path: Path, conf: Configuration) {
             out.cancel()
             throw error
         }
-    }
-  }
-
-  private def makeLocal[A](raw: RawLocalFileSystem, target: Path)(write: OutputStream => A): A = {
-    val partial = new Path(path, s".${target.getName}.partial")
-    val noPermission: FsPermission = null
-    try {
-      val out = raw.create(partial, noPermission, false, 1 << 16, 1.toShort, 1L << 25, null)
-      val result = try write(out) finally out.close()
-      if (!raw.rename(partial, target)) throw new IOException(s"$partial could not be renamed to $target")
-      result
-    } catch {
-      case NonFatal(error) =>
-        try raw.delete(partial, false) catch { case NonFatal(_) => }
-        throw error
     }
   }
 

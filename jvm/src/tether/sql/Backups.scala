@@ -6,7 +6,7 @@ import org.apache.spark.internal.Logging
 
 /** A backup that is being written: its rows are copies, so it can be written again where that failed. */
 final class Pending(
-    val tag: String, val version: Long, val rows: Seq[RowBlock], val divergence: Double, val job: Future[java.lang.Long])
+    val tag: String, val since: Long, val rows: Seq[RowBlock], val divergence: Double, val job: Future[java.lang.Long])
 
 /**
  * What is durable, and what is on its way.
@@ -46,33 +46,33 @@ final class Backups(directory: BackupDirectory, store: String, codec: String) ex
   /** What a snapshot of so many rows would weigh: more than the last one, where the state has grown since. */
   def expectedSnapshotBytes(rows: Long): Double = synchronized(math.max(snapshotBytes.toDouble, bytesOfRow * rows))
 
-  /** Starts to write the rows that differ from `ledger.durable`. */
-  def startDelta(ledger: Ledger, version: Long, attempt: Long, rows: Seq[RowBlock], divergence: Double): Ledger = {
-    val tag = BackupFile.tag(version, attempt, BackupFile.newId())
+  /** Starts to write the rows that differ from `ledger.durable`, the first of them since the version `since`. */
+  def startDelta(ledger: Ledger, tag: String, since: Long, rows: Seq[RowBlock], divergence: Double): Ledger = {
     val parent = ledger.durable
+    val version = BackupFile.versionOf(tag)
     val job = Backups.pool.submit(new Callable[java.lang.Long] {
       override def call(): java.lang.Long = {
         val bytes = directory.make(BackupFile.deltaName(tag, divergence)) { out =>
-          BackupCodec.write(out, Header(store, version, tag, parent, codec), rows.foreach(_))
+          BackupCodec.write(out, Header(store, version, since, tag, parent, codec), rows.foreach(_))
         }
         count(bytes, 1, rows.iterator.map(_.count.toLong).sum)
         bytes
       }
     })
-    ledger.copy(pending = Some(new Pending(tag, version, rows, divergence, job)))
+    ledger.copy(pending = Some(new Pending(tag, since, rows, divergence, job)))
   }
 
   /** Looks whether a started backup is done; `wait` for it where it is not. One that failed is started again. */
-  def settle(ledger: Ledger, attempt: Long, wait: Boolean): Ledger = ledger.pending match {
+  def settle(ledger: Ledger, wait: Boolean): Ledger = ledger.pending match {
     case Some(pending) if wait || pending.job.isDone =>
       try finish(ledger, pending) catch {
         case failed: ExecutionException =>
           logWarning(s"Tether: backup ${pending.tag} of $store failed and is tried again", failed.getCause)
-          val again = startDelta(ledger, pending.version, attempt, pending.rows, pending.divergence)
+          val again = startDelta(ledger, pending.tag, pending.since, pending.rows, pending.divergence)
           if (wait) {
             try finish(again, again.pending.get) catch {
               case failed: ExecutionException => throw new IllegalStateException(
-                s"$store could not be made durable at version ${pending.version}. Why: its backup could not be " +
+                s"$store could not be made durable as ${pending.tag}. Why: its backup could not be " +
                   s"written to ${directory.path}: ${failed.getCause.getMessage}. What to do: see to it that the " +
                   "checkpoint can be written; the batch is run again.", failed.getCause)
             }
@@ -94,7 +94,7 @@ final class Backups(directory: BackupDirectory, store: String, codec: String) ex
     Backups.pool.submit(new Runnable {
       override def run(): Unit = try {
         val bytes = directory.make(BackupFile.snapshotName(tag)) { out =>
-          BackupCodec.write(out, Header(store, version, tag, "", codec), rows)
+          BackupCodec.write(out, Header(store, version, version, tag, "", codec), rows)
         }
         snapshotBytes = bytes
         count(bytes, 0, 0L)

@@ -110,6 +110,8 @@ final class Books(val divergence: Divergence, val generation: Int) {
   private var lastPart: Touched = _
   /** Running total of [[Divergence]], incremental. */
   var total = 0.0
+  /** First version whose changes are in these books; 0: there are none. */
+  var since = 0L
 
   def of(family: Family): Touched = {
     if (family ne lastFamily) {
@@ -136,12 +138,12 @@ final class Books(val divergence: Divergence, val generation: Int) {
   def value: Double = divergence.value(total)
 
   def mark: Books.Mark =
-    new Books.Mark(this, total, parts.asScala.map { case (family, part) => (family, part.entries.size) }.toMap)
+    new Books.Mark(this, total, since, parts.asScala.map { case (family, part) => (family, part.entries.size) }.toMap)
 }
 
 object Books {
   /** A place in the books to come back to. */
-  final class Mark(val books: Books, total: Double, sizes: Map[Family, Int]) {
+  final class Mark(val books: Books, total: Double, since: Long, sizes: Map[Family, Int]) {
     def value: Double = books.divergence.value(total)
 
     def restore(): Books = {
@@ -150,6 +152,7 @@ object Books {
         part.entries.subList(math.min(size, part.entries.size), part.entries.size).clear()
       }
       books.total = total
+      books.since = since
       books
     }
   }

@@ -1,12 +1,11 @@
 package tether.sql
 
-import java.util.UUID
-
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
@@ -16,7 +15,7 @@ import org.apache.spark.sql.types.StructType
  * Guarantee: at every committed version, `divergence(resident, durable) <= θ`. A restore of version v
  * gives the newest readable backup at or below v; what that can have lost is in log and metrics.
  */
-class BoundedStateStoreProvider extends StateStoreProvider with Logging {
+class BoundedStateStoreProvider extends StateStoreProvider with ChangeFeed with Logging {
   TetherAccess.checkSpark()
 
   private var storeId: StateStoreId = _
@@ -40,6 +39,9 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   private var attempt = 0L
   private var undo: Undo = _
 
+  /** Whether this store has committed anything since it was opened or restored: else it has nothing to keep. */
+  private var hasCommitted = false
+
   private var terms: Option[Terms] = None
   private var newLoss: Option[Loss] = None
   private var restores = 0L
@@ -59,7 +61,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     defaultSpec = FamilySpec(
       StateStore.DEFAULT_COL_FAMILY_NAME, keySchema, valueSchema, encoder, useMultipleValuesPerKey)
     Resident.checkColumns(settings, id, useColumnFamilies, valueSchema)
-    resident = new Resident(settings)
+    resident = new Resident(settings, evolving = storeConfs.stateStoreEncodingFormat == "avro")
     resident.register(defaultSpec)
     eventTime = if (useColumnFamilies) None else EventTime.in(defaultSpec)
     directory = new BackupDirectory(id.storeCheckpointLocation(), hadoopConf)
@@ -100,15 +102,15 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
       if (loadEmpty) startEmpty(wanted) else seek(wanted, id.getOrElse(""))
       open = new BoundedStore(this, wanted, readOnly, forceSnapshot)
       eventTime.foreach { time =>
-        lazy val watermark = EventTime.watermark(storeId, wanted, hadoop)
+        lazy val watermark = CheckpointLogs.watermark(storeId, wanted, hadoop)
         resident.get(defaultSpec.name).isClosed = key => time.of(key) <= watermark
       }
       open
     }
 
-  /** Spark may start a task's next attempt while the one before is still being stopped. */
-  private def awaitTurn(): Unit = {
-    val until = System.nanoTime() + BoundedStateStoreProvider.TurnNanos
+  /** Spark may start a task's next attempt, or end a query, while a task is still being stopped. */
+  private def awaitTurn(millis: Long = BoundedStateStoreProvider.LongestTurnMillis): Unit = {
+    val until = System.nanoTime() + millis * 1000 * 1000
     while (open != null && open.isWriting && !open.isMine && System.nanoTime() < until) wait(100L)
     if (open != null && open.isWriting && open.isMine) {
       open.abort()
@@ -122,19 +124,20 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   private def seek(wanted: Long, id: String): Unit = {
     def fits(inMemory: String): Boolean = id.isEmpty || inMemory.isEmpty || id == inMemory
     if (wanted == version && fits(checkpointId)) return
-    if (undo != null && wanted == undo.version && fits(undo.checkpointId)) {
-      undo.journal.undo(undo.mark.books)
-      books = undo.mark.restore()
-      ledger = undo.ledger
-      version = undo.version
-      checkpointId = undo.checkpointId
-      undo = null
-      resident.all.foreach(_.keepDying())
-      attempt += 1
-      logInfo(s"Tether: $storeId took version ${version + 1} back to run its batch again")
-    } else {
-      restore(wanted, id)
-    }
+    if (undo != null && wanted == undo.version && fits(undo.checkpointId)) takeBack() else restore(wanted, id)
+  }
+
+  /** Back to the version before the last commit. */
+  private def takeBack(): Unit = {
+    undo.journal.undo(undo.mark.books)
+    books = undo.mark.restore()
+    ledger = undo.ledger
+    version = undo.version
+    checkpointId = undo.checkpointId
+    undo = null
+    resident.all.foreach(_.keepDying())
+    attempt += 1
+    logInfo(s"Tether: $storeId took version ${version + 1} back")
   }
 
   private def startEmpty(at: Long): Unit = {
@@ -149,15 +152,16 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     ledger = Ledger(durable, None)
     undo = null
     newLoss = None
+    hasCommitted = false
   }
 
   private def restore(wanted: Long, id: String): Unit = {
     // What this store itself still writes may be what it is about to look for.
-    try ledger = backups.settle(ledger, attempt, wait = true) catch {
+    try ledger = backups.settle(ledger, wait = true) catch {
       case NonFatal(error) => logWarning(s"Tether: $storeId: its last backup failed", error)
     }
     resident.clear()
-    terms = Terms.newest(directory, text => logWarning(s"Tether: $storeId: $text"))
+    terms = Terms.newest(directory, report)
     attempt = math.max(attempt, directory.lastAttempt()) + 1
     if (wanted == 0L) {
       reset(0L, id, "")
@@ -166,8 +170,7 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     if (terms.isEmpty) throw new IllegalStateException(BoundedStateStoreProvider.foreignState(storeId, wanted))
     val began = System.nanoTime()
     val known = CheckpointId.parse(id)
-    val report = (text: String) => logWarning(s"Tether: $storeId: $text")
-    val found = new Restorer(directory, hadoop, group.isDefined, report).find(wanted, known)
+    val found = restorer().find(wanted, known)
     found.steps.foreach(_.foreach(resident.load))
     if (found.version < wanted) dropClosed(wanted - 1)
     reset(wanted, id, found.tag)
@@ -192,11 +195,55 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     }
   }
 
+  private def report(text: String): Unit = logWarning(s"Tether: $storeId: $text")
+
+  private def restorer(): Restorer = new Restorer(directory, hadoop, group.isDefined, report)
+
   /** Takes out what was closed, and given out, in batches that the backup does not know of. */
   private def dropClosed(batch: Long): Unit = eventTime.foreach { time =>
-    val watermark = EventTime.watermark(storeId, batch, hadoop)
+    val watermark = CheckpointLogs.watermark(storeId, batch, hadoop)
     resident.get(defaultSpec.name).discard(key => time.of(key) <= watermark)
   }
+
+  // ---- reading version by version ---------------------------------------------------------------
+
+  private def replay(): Replay = {
+    terms = Terms.newest(directory, report)
+    new Replay(restorer(), exact = terms.exists(_.theta == 0.0))
+  }
+
+  override def replayStateFromSnapshot(
+      snapshotVersion: Long, endVersion: Long, readOnly: Boolean, snapshotId: Option[String],
+      endId: Option[String]): StateStore = synchronized {
+    awaitTurn()
+    val steps = replay().state(
+      snapshotVersion, snapshotId.flatMap(CheckpointId.parse), endVersion, endId.flatMap(CheckpointId.parse))
+    resident.clear()
+    steps.foreach(_.foreach(resident.load))
+    reset(endVersion, endId.getOrElse(""), "")
+    open = new BoundedStore(this, endVersion, readOnly = true, forceSnapshot = false)
+    open
+  }
+
+  /** A list that has grown is given whole: its first value takes the place of what was there, the others are appended. */
+  override protected def changes(
+      first: Long, last: Long, family: String, id: Option[String]): Iterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] =
+    resident.spec(family).iterator.flatMap { spec =>
+      def row(bytes: Array[Byte], fields: Int): UnsafeRow = Entry.row(bytes, 0, bytes.length, fields)
+      for {
+        change <- replay().changes(first, last, id.flatMap(CheckpointId.parse)).iterator
+        block <- change.blocks.iterator if block.family == family
+        rows = resident.adapted(block)
+        at <- (0 until rows.count).iterator
+        key = row(rows.key(at), spec.keySchema.length)
+        (kind, value) <- rows.kind match {
+          case RowBlock.Removed => Iterator((RecordType.DELETE_RECORD, null))
+          case RowBlock.One => Iterator((RecordType.PUT_RECORD, rows.value(at)))
+          case _ => rows.values(at).iterator.zip(Iterator(RecordType.PUT_RECORD) ++ Iterator.continually(RecordType.MERGE_RECORD))
+            .map(_.swap)
+        }
+      } yield (kind, key, if (value == null) null else row(value, spec.valueSchema.length), change.version - 1)
+    }
 
   // ---- committing -------------------------------------------------------------------------------
 
@@ -213,8 +260,10 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   }
 
   private[sql] def commit(store: BoundedStore, journal: Journal, mark: Books.Mark): Long = synchronized {
+    if (store ne open) throw new IllegalStateException(s"$store is no longer open. Why: the query has ended meanwhile.")
     val before = new Undo(version, checkpointId, journal, mark, ledger)
     val next = version + 1
+    val unique = BackupFile.newId()
     val began = System.nanoTime()
     try {
       // What the batch before has replaced is not asked for any more.
@@ -224,8 +273,9 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
         family.tidy(books)
       }
       agreeOnTerms()
-      ledger = backups.settle(ledger, attempt, wait = false)
-      backUpIfDue(next, books.value - mark.value, store.forceSnapshot)
+      ledger = backups.settle(ledger, wait = false)
+      if (books.since == 0L && !books.isEmpty) books.since = next
+      backUpIfDue(next, unique, books.value - mark.value, store.forceSnapshot)
       snapshotIfDue(next, store.forceSnapshot)
     } catch {
       case error: Throwable =>
@@ -238,8 +288,10 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     version = next
     undo = before
     checkpointId = if (confs.enableStateStoreCheckpointIds) {
-      CheckpointId(UUID.randomUUID().toString, ledger.durable, ledger.pending.fold("")(_.tag), divergence).text
+      CheckpointId(unique, ledger.durable, ledger.pending.fold("")(_.tag), divergence).text
     } else ""
+    hasCommitted = true
+    Stores.add(this)
     store.metricsAtCommit = metrics
     store.checkpointInfo = StateStoreCheckpointInfo(storeId.partitionId, next,
       Option(checkpointId).filter(_.nonEmpty), Option(before.checkpointId).filter(_.nonEmpty))
@@ -250,15 +302,15 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
   }
 
   /** @param step how much the divergence has grown in this batch; the next is expected to be like it */
-  private def backUpIfDue(next: Long, step: Double, force: Boolean): Unit = {
+  private def backUpIfDue(next: Long, unique: String, step: Double, force: Boolean): Unit = {
     val limit = theta
     // Stores of one join back up together; one that stands alone may write while the next batch runs.
     val aligned = settings.alignedEvery > 0 && next % settings.alignedEvery == 0
     if (force || aligned || group.fold(isDue(limit))(_.isDue(next))) {
-      backUp(next, evenIfEmpty = aligned || group.isDefined)
-      ledger = backups.settle(ledger, attempt, wait = true)
+      backUp(next, unique, evenIfEmpty = aligned || group.isDefined)
+      ledger = backups.settle(ledger, wait = true)
     } else if (group.isEmpty && ledger.pending.isEmpty && divergence > 0 && divergence + growth(step) > limit) {
-      backUp(next, evenIfEmpty = false)
+      backUp(next, unique, evenIfEmpty = false)
     }
   }
 
@@ -272,15 +324,20 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
 
   /** Whether θ would be passed: first by waiting for what is being written, then by counting exactly. */
   private[sql] def isDue(limit: Double): Boolean = {
-    if (ledger.pending.nonEmpty && divergence > limit) ledger = backups.settle(ledger, attempt, wait = true)
+    if (ledger.pending.nonEmpty && divergence > limit) ledger = backups.settle(ledger, wait = true)
     checkedDivergence(limit) > limit
   }
 
-  /** @param evenIfEmpty where several stores must have their backups at the same versions */
-  private def backUp(next: Long, evenIfEmpty: Boolean): Unit = {
-    ledger = backups.settle(ledger, attempt, wait = true)
+  /**
+   * @param unique stands in the names of all backups of this version, and in its checkpoint id
+   * @param evenIfEmpty where several stores must have their backups at the same versions
+   */
+  private def backUp(next: Long, unique: String, evenIfEmpty: Boolean): Unit = {
+    ledger = backups.settle(ledger, wait = true)
     if (evenIfEmpty || !books.isEmpty) {
-      ledger = backups.startDelta(ledger, next, attempt, resident.changed(books), books.value)
+      val tag = BackupFile.tag(next, attempt, unique)
+      val since = if (books.isEmpty) next else books.since
+      ledger = backups.startDelta(ledger, tag, since, resident.changed(books), books.value)
       books = new Books(settings.divergence, books.generation + 1)
     }
   }
@@ -346,33 +403,85 @@ class BoundedStateStoreProvider extends StateStoreProvider with Logging {
     committed - confs.minVersionsToRetain
   }
 
+  // ---- the end ----------------------------------------------------------------------------------
+
+  private[sql] def run: String = TetherAccess.runId(hadoop)
+
   /**
-   * What is in memory is at its last committed version: kept, a planned restart loses nothing. Not if the
-   * checkpoint is no longer the one that it was: another has taken over, or it was rewound, or made anew.
+   * Makes durable what a restart of the query will ask for, and gives the memory back.
+   *
+   * @param millis how long to wait for a task that still uses the store
+   * @return what went wrong; all is as it was then, and may be tried again
    */
-  private def lastBackup(): Unit =
-    if (version > 0 && (divergence > 0 || group.isDefined) && terms.exists(known => directory.has(known.file))
-        && directory.lastAttempt() <= attempt) {
-      backUp(version, evenIfEmpty = group.isDefined)
-      ledger = backups.settle(ledger, attempt, wait = true)
+  private[sql] def retire(millis: Long = BoundedStateStoreProvider.LongestTurnMillis): Option[String] = synchronized {
+    try {
+      awaitTurn(millis)
+      // Stores of one join look at each other's books while one of them commits.
+      val kept = group.fold(lastBackups())(_.synchronized(lastBackups()))
+      forget()
+      kept.map(why => s"$storeId: $why")
+    } catch {
+      case NonFatal(error) =>
+        logWarning(s"Tether: last backup of $storeId failed", error)
+        Some(s"$storeId: ${error.getMessage}")
+    }
+  }
+
+  private def forget(): Unit = {
+    open = null
+    reset(-1L, "", "")
+    resident.clear()
+    Stores.remove(this)
+  }
+
+  /**
+   * A version that the driver has not noted may be asked for, or the one before it: both are kept.
+   *
+   * @return why nothing was kept, where there was something to keep
+   */
+  private def lastBackups(): Option[String] =
+    if (!hasCommitted) None
+    else if (!settings.lastBackup) Some(s"${Settings.LastBackup} is false")
+    else if (!terms.exists(known => directory.has(known.file))) Some("its folder is gone")
+    else {
+      ledger = backups.settle(ledger, wait = true)
+      if (hasSuccessor) Some("another run has taken over, or the query was rewound")
+      else {
+        lastBackup()
+        if (undo != null && !CheckpointLogs.isCommitted(storeId, version - 1, hadoop)) {
+          takeBack()
+          lastBackup()
+        }
+        None
+      }
     }
 
-  override def close(): Unit = {
-    group.foreach(_.leave(this))
-    synchronized {
-      if (open != null && open.isWriting) open.abort()
-      try lastBackup() catch { case NonFatal(error) => logWarning(s"Tether: last backup of $storeId failed", error) }
-      version = -1L
-      undo = null
-      resident.clear()
+  /** Whether somebody else has written here after this store, or has set it back. What it took back itself has a lower attempt. */
+  private def hasSuccessor: Boolean =
+    directory.lastAttempt() > attempt ||
+      directory.backups().exists(file => file.tag > ledger.durable && file.attempt >= attempt)
+
+  private def lastBackup(): Unit = {
+    ledger = backups.settle(ledger, wait = true) // what was taken back may hang on one that was being written
+    // Where nothing may be lost, a version without a backup of its own has changed nothing.
+    if (BackupFile.versionOf(ledger.durable) != version && (theta > 0 || !books.isEmpty)) {
+      val unique = CheckpointId.parse(checkpointId).fold(BackupFile.newId())(_.unique)
+      backUp(version, unique, evenIfEmpty = true)
+      ledger = backups.settle(ledger, wait = true)
     }
+  }
+
+  override def close(): Unit = synchronized {
+    retire()
+    forget()
+    group.foreach(_.leave(this))
   }
 }
 
 object BoundedStateStoreProvider {
   /** Deltas that a restore may have to open: each costs a round trip to the file system. */
   private final val LongestChain = 100
-  private final val TurnNanos = 60L * 1000 * 1000 * 1000
+  private final val LongestTurnMillis = 60L * 1000
 
   private def foreignState(id: StateStoreId, wanted: Long): String =
     s"$id has no backup of Tether's, yet Spark asks for its version $wanted. Why: the checkpoint " +

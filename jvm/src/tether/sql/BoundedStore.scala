@@ -50,7 +50,7 @@ final class BoundedStore(
   override def createColFamilyIfAbsent(
       name: String, keySchema: StructType, valueSchema: StructType, encoder: KeyStateEncoderSpec,
       useMultipleValuesPerKey: Boolean, isInternal: Boolean): Unit = {
-    verifyUpdating("create a column family")
+    if (state != Updating) throw TetherAccess.outOfOrder(s"Cannot create a column family: the store is $state")
     resident.register(FamilySpec(name, keySchema, valueSchema, encoder, useMultipleValuesPerKey))
   }
 

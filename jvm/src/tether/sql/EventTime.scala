@@ -1,15 +1,7 @@
 package tether.sql
 
-import java.io.{BufferedReader, FileNotFoundException, InputStreamReader}
-import java.nio.charset.StandardCharsets.UTF_8
-
-import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.Path
-import org.json4s._
-import org.json4s.jackson.JsonMethods.parse
-
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec
 import org.apache.spark.sql.types._
 
 /**
@@ -43,26 +35,5 @@ object EventTime {
           new EventTime(at, isWindow = false)
       }
     case _ => None
-  }
-
-  /**
-   * The watermark, in microseconds, with which a batch was run; the least value where it is not known.
-   *
-   * Only for a query with one stateful operator: others have watermarks of their own.
-   */
-  def watermark(id: StateStoreId, batch: Long, conf: Configuration): Long = {
-    val root = new Path(id.checkpointRootLocation)
-    val fs = root.getFileSystem(conf)
-    val alone = id.operatorId == 0 && !fs.exists(new Path(root, "1"))
-    if (!alone || batch < 0) Long.MinValue else {
-      try {
-        val in = new BufferedReader(new InputStreamReader(fs.open(new Path(root.getParent, s"offsets/$batch")), UTF_8))
-        val lines = try Iterator.continually(in.readLine()).takeWhile(_ != null).take(2).toList finally in.close()
-        lines.lift(1).map(parse(_) \ "batchWatermarkMs") match {
-          case Some(JInt(millis)) => millis.toLong * 1000
-          case _ => Long.MinValue
-        }
-      } catch { case _: FileNotFoundException => Long.MinValue }
-    }
   }
 }

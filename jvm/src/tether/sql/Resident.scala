@@ -2,11 +2,16 @@ package tether.sql
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStoreId, UnsafeRowDataEncoder}
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, RowEvolution, StateStoreId, UnsafeRowDataEncoder}
+import org.apache.spark.sql.types.{DataType, StructType}
+import org.apache.spark.unsafe.Platform
 
-/** The rows of one store, by column family. */
-final class Resident(settings: Settings) {
+/**
+ * The rows of one store, by column family.
+ *
+ * @param evolving whether families may come back with another schema of their values
+ */
+final class Resident(settings: Settings, evolving: Boolean) {
   private val specs = mutable.LinkedHashMap.empty[String, FamilySpec]
   private val families = mutable.LinkedHashMap.empty[String, Family]
   /** Rows of families that this run of the query has not (yet) asked for. */
@@ -20,7 +25,7 @@ final class Resident(settings: Settings) {
   def register(spec: FamilySpec): Unit = if (!specs.contains(spec.name)) {
     specs(spec.name) = spec
     val made = build(spec)
-    waiting.remove(spec.name).foreach(_.foreach(made.load))
+    waiting.remove(spec.name).foreach(_.foreach(block => made.load(adapted(block))))
     families(spec.name) = made
   }
 
@@ -31,9 +36,34 @@ final class Resident(settings: Settings) {
   }
 
   def load(block: RowBlock): Unit = families.get(block.family) match {
-    case Some(family) => family.load(block)
+    case Some(family) => family.load(adapted(block))
     case None => waiting.getOrElseUpdate(block.family, mutable.ArrayBuffer.empty) += block
   }
+
+  private def schemaOf(name: String): String = if (evolving) specs(name).valueSchema.json else ""
+
+  /** Rows of a registered family in the schema that it has now. */
+  def adapted(block: RowBlock): RowBlock = {
+    val now = schemaOf(block.family)
+    if (block.schema == now || block.kind == RowBlock.Removed) block
+    else {
+      val before = DataType.fromJson(block.schema).asInstanceOf[StructType]
+      val evolution = new RowEvolution(before, specs(block.family).valueSchema)
+      val made = new BlockBuilder(block.family, now, block.kind)
+      (0 until block.count).foreach { row =>
+        val key = block.key(row)
+        made.begin(key, Platform.BYTE_ARRAY_OFFSET, key.length)
+        if (block.kind == RowBlock.Several) block.values(row).foreach(value => made.appendWithLength(evolution(value)))
+        else {
+          val value = evolution(block.value(row))
+          made.append(value, Platform.BYTE_ARRAY_OFFSET, value.length)
+        }
+      }
+      made.take()
+    }
+  }
+
+  def spec(name: String): Option[FamilySpec] = specs.get(name)
 
   def liveKeys: Long = all.map(_.liveKeys).sum
   def bytes: Long = all.map(_.bytes).sum
@@ -43,7 +73,7 @@ final class Resident(settings: Settings) {
   def changed(books: Books): Seq[RowBlock] = {
     val blocks = Seq.newBuilder[RowBlock]
     all.foreach { family =>
-      val sink = new BlockSink(family.name, block => blocks += block)
+      val sink = new BlockSink(family.name, schemaOf(family.name), block => blocks += block)
       family.capture(books, sink)
       sink.finish()
     }
@@ -56,7 +86,7 @@ final class Resident(settings: Settings) {
     val readers = all.map(family => (family.name, family.everything())).toVector
     out => {
       readers.foreach { case (name, giveTo) =>
-        val sink = new BlockSink(name, out)
+        val sink = new BlockSink(name, schemaOf(name), out)
         giveTo(sink)
         sink.finish()
       }

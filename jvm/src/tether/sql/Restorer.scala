@@ -11,35 +11,52 @@ final case class Found(tag: String, version: Long, steps: Seq[Seq[RowBlock]], ex
 
 /** Finds the newest readable backup at or below a version. */
 final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: Boolean, report: String => Unit) {
+  private lazy val files = directory.backups()
+
+  private def newestFirst(wanted: Long): Seq[String] =
+    files.filter(_.version <= wanted).map(_.tag).distinct.sorted.reverse
+
+  /** Backups that a version may be restored from, best first. */
+  def candidates(wanted: Long, known: Option[CheckpointId]): Seq[String] = known match {
+    // What another attempt has left at a later version is not what this version came from.
+    case Some(id) =>
+      val older = newestFirst(wanted)
+      val own = files.filter(file => file.version == wanted && file.id == id.unique).map(_.tag)
+      val named = Seq(id.pending, id.durable).filter(older.contains)
+      (own ++ named).distinct ++ older.filter(_ < id.durable)
+    case None => newestFirst(wanted)
+  }
+
+  /** A delta as it was written, without what it builds on. */
+  def delta(tag: String): Option[(Header, Seq[RowBlock])] =
+    files.iterator.filter(file => file.tag == tag && !file.isSnapshot).flatMap(read(directory, _)).nextOption()
+
+  /** The first delta after a version. */
+  def next(version: Long): Option[Header] =
+    files.filter(file => file.version > version && !file.isSnapshot).map(_.tag).minOption.flatMap(delta).map(_._1)
 
   /**
    * @param wanted version that Spark asks for
    * @param known what the driver noted of that version, in checkpoint format 2: which backup it hangs on
    */
   def find(wanted: Long, known: Option[CheckpointId]): Found = {
-    val files = directory.backups()
-    val newestFirst = files.filter(_.version <= wanted).map(_.tag).distinct.sorted.reverse
-    val candidates = known match {
-      // What another attempt has left at a later version is not what this version came from.
-      case Some(id) =>
-        val named = Seq(id.pending, id.durable).filter(newestFirst.contains)
-        named ++ newestFirst.filter(tag => tag < id.durable)
-      case None => newestFirst
-    }
-    val expected = known.map(_.durable).orElse(newestFirst.headOption).filter(_.nonEmpty)
-    // The stores of one join must come back at one version, or their rows would not fit together.
+    // The stores of one join must come back at one version, or their rows would not fit together. A version that not
+    // all of them have was never complete (they were killed while they wrote it), so nobody relied on it.
     val together = if (grouped) Some(commonVersions(wanted)) else None
-    candidates.iterator
+    val complete = if (grouped) Some(siblings.map(_.backups().map(_.version).toSet).reduce(_ intersect _)) else None
+    val newest = newestFirst(wanted).find(tag => complete.forall(_.contains(BackupFile.versionOf(tag))))
+    val expected = known.fold(newest)(id => Some(id.durable).filter(_.nonEmpty))
+    candidates(wanted, known).iterator
       .filter(tag => together.forall(_.contains(BackupFile.versionOf(tag))))
-      .flatMap(tag => chain(directory, tag, files).map { case (steps, whole, parts) =>
-        Found(tag, BackupFile.versionOf(tag), steps, between(files, tag, expected), whole, parts)
+      .flatMap(tag => chain(tag).map { case (steps, whole, parts) =>
+        Found(tag, BackupFile.versionOf(tag), steps, between(tag, expected), whole, parts)
       })
       .nextOption()
-      .getOrElse(Found("", 0L, Nil, between(files, "", expected), 0L, 0L))
+      .getOrElse(Found("", 0L, Nil, between("", expected), 0L, 0L))
   }
 
   /** Divergence that the passed-over backups from `found` up to `expected` had made durable. */
-  private def between(files: Seq[BackupFile], found: String, expected: Option[String]): Double =
+  private def between(found: String, expected: Option[String]): Double =
     expected.filter(_ > found).fold(0.0) { last =>
       val passed = files.filter(file => !file.isSnapshot && file.tag > found && file.tag <= last)
       // A backup that is not even there to tell what it covered may have covered anything.
@@ -48,6 +65,8 @@ final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: B
     }
 
   /** The rows of a backup and of all that it builds on, eldest first; None where one is unreadable. */
+  def chain(tag: String): Option[(Seq[Seq[RowBlock]], Long, Long)] = chain(directory, tag, files)
+
   private def chain(from: BackupDirectory, tag: String, files: Seq[BackupFile]): Option[(Seq[Seq[RowBlock]], Long, Long)] = {
     val byTag = files.groupBy(_.tag)
     var steps = List.empty[Seq[RowBlock]]
@@ -86,10 +105,11 @@ final class Restorer(directory: BackupDirectory, conf: Configuration, grouped: B
         None
     }
 
+  private lazy val siblings: Seq[BackupDirectory] = directory.siblings().map(new BackupDirectory(_, conf))
+
   /** Versions at which every store of this partition has a readable backup. */
   private def commonVersions(wanted: Long): Set[Long] =
-    directory.siblings().map { path =>
-      val sibling = new BackupDirectory(path, conf)
+    siblings.map { sibling =>
       val files = sibling.backups().filter(_.version <= wanted)
       files.map(_.tag).distinct.filter(chain(sibling, _, files).isDefined).map(BackupFile.versionOf).toSet
     }.reduceOption(_ intersect _).getOrElse(Set.empty)

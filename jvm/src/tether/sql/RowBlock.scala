@@ -9,9 +9,11 @@ import org.apache.spark.unsafe.Platform
  *
  * The bytes of row i are `data` from `ends(i - 1)` to `ends(i)`: its key (`keys(i)` bytes), then its values,
  * each with its length before it where a row has several.
+ *
+ * @param schema of the values, as JSON, where a family may change it; else empty
  */
 final class RowBlock(
-    val family: String, val kind: Byte, val count: Int, val keys: Array[Int], val ends: Array[Int],
+    val family: String, val schema: String, val kind: Byte, val count: Int, val keys: Array[Int], val ends: Array[Int],
     val data: Array[Byte]) {
 
   def start(row: Int): Int = if (row == 0) 0 else ends(row - 1)
@@ -22,6 +24,9 @@ final class RowBlock(
     while (row < count && keys(row) == keys(0) && ends(row) - ends(row - 1) == ends(0)) row += 1
     row >= count
   }
+
+  /** The one value of a row. */
+  def value(row: Int): Array[Byte] = Arrays.copyOfRange(data, start(row) + keys(row), ends(row))
 
   def key(row: Int): Array[Byte] = Arrays.copyOfRange(data, start(row), start(row) + keys(row))
 
@@ -47,7 +52,7 @@ object RowBlock {
 }
 
 /** Collects copies of rows; a block is complete at about 128 KB, so that nothing grows without limit. */
-final class BlockBuilder(family: String, kind: Byte) {
+final class BlockBuilder(family: String, schema: String, kind: Byte) {
   private var keys = new Array[Int](256)
   private var ends = new Array[Int](256)
   private var data = new Array[Byte](1 << 12)
@@ -87,7 +92,7 @@ final class BlockBuilder(family: String, kind: Byte) {
 
   /** The rows so far; the builder begins anew. */
   def take(): RowBlock = {
-    val made = new RowBlock(family, kind, count, keys, ends, data)
+    val made = new RowBlock(family, schema, kind, count, keys, ends, data)
     keys = new Array[Int](count)
     ends = new Array[Int](count)
     data = new Array[Byte](data.length)
@@ -102,13 +107,13 @@ object BlockBuilder {
 }
 
 /** Sorts rows into blocks of their kinds. */
-final class BlockSink(family: String, out: RowBlock => Unit) {
+final class BlockSink(family: String, schema: String, out: RowBlock => Unit) {
   private val builders = new Array[BlockBuilder](4)
 
   private def of(kind: Byte): BlockBuilder = {
     val builder = builders(kind)
     if (builder == null) {
-      builders(kind) = new BlockBuilder(family, kind)
+      builders(kind) = new BlockBuilder(family, schema, kind)
     } else if (builder.isFull) {
       out(builder.take())
     }

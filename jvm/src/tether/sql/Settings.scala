@@ -11,10 +11,11 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStor
  * @param copies number of stores that share Θ; their errors add up (for `max`: do not)
  * @param alignedEvery all stores back up at versions that this divides, for a rewind; 0: at none
  * @param snapshotRatio a snapshot is due when the deltas since the last weigh this many times as much
+ * @param lastBackup whether a query that ends in good order makes all durable; false: it ends like a killed one
  */
 final case class Settings(
     maxStateError: Double, divergence: Divergence, columns: Seq[String], copies: Long,
-    alignedEvery: Long, snapshotRatio: Double) {
+    alignedEvery: Long, snapshotRatio: Double, lastBackup: Boolean) {
   def theta(failures: Int): Double = Thresholds.theta(maxStateError, copies, failures)
 }
 
@@ -25,6 +26,7 @@ object Settings {
   final val Columns = Prefix + "columns"
   final val AlignedEvery = Prefix + "alignedEvery"
   final val SnapshotRatio = Prefix + "snapshotRatio"
+  final val LastBackup = Prefix + "lastBackup"
 
   /** A stream-stream join of the older state formats keeps four stores in each partition. */
   private final val StoresOfJoin = 4
@@ -51,6 +53,7 @@ object Settings {
       setting(Columns).toSeq.flatMap(_.split(",")).map(_.trim).filter(_.nonEmpty),
       if (divergence == tether.sql.Divergence.Max) 1L else partitions * perPartition,
       number(AlignedEvery, 0.0).toLong,
-      number(SnapshotRatio, 3.0))
+      number(SnapshotRatio, 3.0),
+      !setting(LastBackup).exists(_.equalsIgnoreCase("false")))
   }
 }
