@@ -1,10 +1,14 @@
 # All targets run in .venv through scripts/run; `make` alone lists them. Paths stay relative, so a clone may
 # live anywhere, in a folder with spaces too.
 .DEFAULT_GOAL := help
-.PHONY: help setup environment jar demo test test-fast lint bench peers chaos soak wheel lock clean
+.PHONY: help setup environment classes jar demo test test-fast lint bench peers chaos fuzz soak wheel lock clean
 
 # More arguments for the command behind a target: make test ARGS="-k backup -x"
 ARGS ?=
+# Seed of whatever is random in chaos and fuzz: another one each time, printed, or yours: make chaos SEED=7
+ifndef SEED
+SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
 # A particular Python to build .venv with: make setup PYTHON=python3.12
 PYTHON ?=
 export PYTHON
@@ -23,6 +27,10 @@ setup: ## build .venv: locked packages, this project, a Java if there is none
 environment:
 	@scripts/setup --quiet
 
+# Spark's classes as Java keeps them ready: the JVMs that tests start are up in half the time.
+classes: environment
+	@$(RUN) python -m tests.class_archive
+
 # The state store of tether.sql, compiled where its sources have changed; needs no more than PySpark has.
 JAR = $(RUN) python -c "from tether.sql.jar import jar_path; jar_path()"
 jar: environment
@@ -31,8 +39,8 @@ jar: environment
 demo: environment ## see a bound hold while things are killed
 	@$(RUN) tether demo $(ARGS)
 
-test: environment jar ## run the whole test suite
-	@$(RUN) python -m pytest -n 2 --dist loadfile $(ARGS)
+test: environment jar classes ## run the whole test suite
+	@PYTHONHASHSEED=0 $(RUN) python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: environment ## run the tests that need neither Spark nor Java
 	@$(RUN) python -m pytest -m "not spark and not cluster and not chaos" $(ARGS)
@@ -57,8 +65,13 @@ peers: environment ## install what the benchmarks compare with: Polars, DuckDB, 
 	@$(call PEER,flink)
 	@$(call PEER,bytewax)
 
-chaos: environment jar ## kill real processes, in the long form of those tests too
-	@TETHER_LONG=1 $(RUN) python -m pytest -m chaos -v $(ARGS)
+chaos: environment jar classes ## kill real processes, in the long form of those tests too
+	@echo "chaos: seed $(SEED); the same again with SEED=$(SEED)"
+	@TETHER_LONG=1 TETHER_SEED=$(SEED) $(RUN) python -m pytest -m chaos -v \
+		--hypothesis-profile=fresh --hypothesis-seed=$(SEED) $(ARGS)
+
+fuzz: environment ## random programs under random failures, judged: make fuzz ARGS="--minutes 10"
+	@$(RUN) python -m tether.testing.fuzz $(ARGS)
 
 soak: environment ## watch a stream under random failures: make soak ARGS="--minutes 30"
 	@$(RUN) python -m bench.soak $(ARGS)
@@ -72,8 +85,8 @@ wheel: environment jar ## build the wheel, with the state store's jar in it
 COMPILE = $(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS := --extra spark --extra cli --extra s3
-# What only tests and benchmarks need: adapters of other libraries, plots.
-MORE_EXTRAS := --extra plots --extra river --extra sketches
+# What only tests and benchmarks need: adapters of other libraries, plots, a solver.
+MORE_EXTRAS := --extra plots --extra plan --extra river --extra sketches
 
 lock: environment ## pin all packages anew in requirements/, from pyproject.toml
 	$(COMPILE) pyproject.toml $(EXTRAS) --output-file requirements/runtime.txt

@@ -23,7 +23,7 @@ from tether.testing.local import LocalPipeline, Stage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tether.core.policy import Policy
+    from tether.policies.policy import Policy
 
 SLOTS = 2
 

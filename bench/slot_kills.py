@@ -1,8 +1,8 @@
 """Hundreds of real kills without Spark: slots as processes, with their memory, backups and losses.
 
-Each slot runs the epoch protocol (:mod:`tether.spark.slot`) in a process of its own, on a real arena
-that dies with it and a real backup directory. At a random moment the process gets a SIGKILL: while it
-attaches, works, writes a backup or waits. This process is the driver: it commits epochs, starts a new
+Each slot runs the epoch protocol (:mod:`tether.engine.slot.epoch`) in a process of its own, on a real
+arena that dies with it and a real backup directory. At a random moment the process gets a SIGKILL: while
+it attaches, works, writes a backup or waits. This process is the driver: it commits epochs, starts a new
 process for a slot that is gone, lets it run the epoch again, and asks the runtime's own books for the
 bound. After every committed epoch the resident state is compared with the truth.
 """
@@ -25,14 +25,14 @@ import pyarrow as pa
 import tether
 from tether.backup.commits import CommitRecord
 from tether.backup.opening import StoreAddress
-from tether.core.policy import Placement
+from tether.core.placement import Placement
+from tether.engine.messages import SlotControl
+from tether.engine.query.commit_entries import slot_commit
+from tether.engine.query.ledger import Ledger
+from tether.engine.slot.epoch import SlotEpoch
+from tether.engine.slot.program import Program
+from tether.engine.slot.residents import attached
 from tether.operator import Operator
-from tether.spark.commit_entries import slot_commit
-from tether.spark.control import SlotControl
-from tether.spark.ledger import Ledger
-from tether.spark.program import Program
-from tether.spark.residents import attached
-from tether.spark.slot import SlotEpoch
 from tether.state.identity import Owner
 from tether.state.table import Table
 from tether.testing.processes import kill
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
+    from tether.backup.commitcodec import LogEnd
+    from tether.engine.messages import SlotStatus
     from tether.output import Output
-    from tether.spark.control import SlotStatus
     from tether.state.slot import SlotState
 
 SLOTS = 2
@@ -116,7 +117,7 @@ class Life:
         self._store = self._address.open()
         self._blob = pickle.dumps(KeyCounts(divergence))
         self._lineages: dict[int, str] = {}
-        self._newest: tuple[int, str] | None = None
+        self._log_end: LogEnd | None = None
         self._processes: dict[int, tuple[Any, Connection]] = {}
         self._usual = 0.02  # seconds an epoch takes; learned
 
@@ -184,7 +185,7 @@ class Life:
             lineages=self._lineages,
             arena_scope="executor",
             arena_dir=str(self._root / "arena"),
-            newest_record=self._newest,
+            log_end=self._log_end,
         )
         return Program(
             control=control,
@@ -202,8 +203,8 @@ class Life:
             if status.frame or status.recovery
         }
         if news:
-            self._store.append_commit(CommitRecord(epoch=epoch, run="bench", slots=news))
-            self._newest = (epoch, "bench")
+            record = CommitRecord(epoch=epoch, run="bench", slots=news)
+            self._log_end = self._store.append_commit(record)
         self._ledger.note(statuses)
         for slot, status in statuses.items():
             if status.lineage != "genesis":

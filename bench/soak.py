@@ -2,8 +2,8 @@
 
 A count runs in this process's Spark session. Every few seconds chance kills a Python worker, lets one
 hang, takes a slot's arena away, or stops the query and starts it again. Memory, shared memory, file
-handles, backups and epochs are sampled all the while; a robust slope says whether each stayed flat,
-and in the end the counts are held against the truth and the bound.
+handles, backups and epochs are sampled all the while; a robust slope says whether each stayed flat.
+Whenever the query is stopped, an independent judge holds its counts against the truth and the bound.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 import tether
 from bench.harness import environment, say
 from bench.soak_plots import draw
 from bench.soak_samples import (
     MEASURES,
-    judge,
+    flatness,
     megabytes_below,
     open_handles,
     python_megabytes,
@@ -36,9 +35,12 @@ from tether.backup.recovery import recover_chain
 from tether.cli.session import open_session
 from tether.cli.watching import committed_epochs
 from tether.testing.injector import Injector
+from tether.testing.judge import Failure, Measure, Told, judge
 from tether.testing.processes import python_workers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS = 2
@@ -66,6 +68,8 @@ class Soak:
         self.restarts = 0
         self.samples: dict[str, list[float]] = {name: [] for name in ("seconds", *MEASURES)}
         self.losses = 0
+        self._stops: list[tuple[int, Told]] = []
+        """At each stop: the epochs so far, and the answer with what was told of it."""
         self._began = time.monotonic()
         self._query = self._start()
 
@@ -102,11 +106,40 @@ class Soak:
         self.strikes[kind] = self.strikes.get(kind, 0) + 1
 
     def _restart(self) -> None:
-        self._check_alive()
-        self.losses += self._query.totals()["losses"]
-        self._query.stop()
+        self._stop()
         self._query = self._start()
         self.restarts += 1
+
+    def _stop(self) -> None:
+        """Stop in good order, and note the answer and what was told of it."""
+        # A slot that was struck last must have had the time to find out.
+        settled = min((slot["epoch"] for slot in self._query.slots()), default=0) + 3
+        while min((slot["epoch"] for slot in self._query.slots()), default=0) < settled:
+            self._check_alive()
+            time.sleep(0.1)
+        self._query.stop()
+        self.losses += self._query.totals()["losses"]
+        bound = self._query.bound()
+        told = Told(
+            epoch=len(self._stops),
+            answer={"": self._durable()},
+            spent=bound.spent,
+            ceiling=bound.ceiling,
+        )
+        self._stops.append((committed_epochs(self._work / "checkpoint"), told))
+
+    def _durable(self) -> dict[int, int]:
+        """The counts that a restart would begin with."""
+        epochs = committed_epochs(self._work / "checkpoint")
+        store = open_store(str(self._work / "backup"))
+        history = store.read_commits().history
+        found: dict[int, int] = {}
+        for slot in range(SLOTS):
+            for frame in recover_chain(store, history, "keyed_aggregate", slot, epochs).frames:
+                for batch in frame.parts["totals"]:
+                    keys, counts = batch["k"].to_pylist(), batch["count"].to_pylist()
+                    found |= dict(zip(keys, counts, strict=True))
+        return found
 
     def _check_alive(self) -> None:
         if self._query.exception() is not None:
@@ -134,38 +167,40 @@ class Soak:
                 self.samples[name].append(value)
 
     def finish(self) -> dict[str, Any]:
-        """Stop, and hold what is durable then against the truth."""
-        # A slot that was struck last must have had the time to find out.
-        settled = min(slot["epoch"] for slot in self._query.slots()) + 3
-        while min(slot["epoch"] for slot in self._query.slots()) < settled:
-            self._check_alive()
-            time.sleep(0.1)
-        self._query.stop()
-        self.losses += self._query.totals()["losses"]
-        bound = self._query.bound()
-        epochs = committed_epochs(self._work / "checkpoint")
-        store = open_store(str(self._work / "backup"))
-        history = store.read_commits().history
-        found = np.zeros(KEYS, np.int64)
-        for slot in range(SLOTS):
-            for frame in recover_chain(store, history, "keyed_aggregate", slot, epochs).frames:
-                for batch in frame.parts["totals"]:
-                    found[batch["k"].to_numpy()] = batch["count"].to_numpy()
-        truth = np.bincount(_key(np.arange(epochs * ROWS, dtype=np.int64)), minlength=KEYS)
-        error = float(np.abs(found - truth).sum())
+        """Stop for good, and let the judge look at every stop."""
+        self._stop()
+        measure, ends = Measure("l1"), [epochs for epochs, _ in self._stops]
+        rows = [range(a * ROWS, b * ROWS) for a, b in pairwise([0, *ends])]
+        truths = list(_counted(rows))
+        verdict = judge(
+            rows,
+            lambda _: truths,
+            [Failure(epoch=0, what="chance")],
+            [told for _, told in self._stops],
+            {"": measure},
+        )
+        last = self._stops[-1][1]
         return {
-            "epochs": epochs,
-            "rows": epochs * ROWS,
-            "error": error,
-            "bound_spent": bound.spent,
-            "bound_promised": bound.promised,
-            "within_bound": error <= bound.spent <= bound.promised,
+            "epochs": ends[-1],
+            "rows": ends[-1] * ROWS,
+            "error": float(measure.distance(truths[-1][""], last.answer[""])),
+            "bound_spent": last.spent,
+            "bound_promised": THETA,
+            "judged": verdict.looked,
+            "outside": [str(one) for one in verdict.outside],
+            "within_bound": not verdict.outside,
             "losses": self.losses,
         }
 
 
-def _key(value: Any) -> Any:
-    return value * 7919 % KEYS
+def _counted(rows: Iterable[Iterable[int]]) -> Iterator[dict[str, dict[int, int]]]:
+    """What the counts must be at each stop."""
+    counts: dict[int, int] = {}
+    for part in rows:
+        for value in part:
+            key = value * 7919 % KEYS
+            counts[key] = counts.get(key, 0) + 1
+        yield {"": dict(counts)}
 
 
 def _rows(session: SparkSession) -> DataFrame:
@@ -204,7 +239,7 @@ def soak(work: Path, *, minutes: float, seed: int) -> dict[str, Any]:
     answer = soaking.finish()
     session.stop()
     verdicts = {
-        name: judge(soaking.samples["seconds"], soaking.samples[name], absolute)
+        name: flatness(soaking.samples["seconds"], soaking.samples[name], absolute)
         for name, (_, _, absolute) in MEASURES.items()
     }
     return {

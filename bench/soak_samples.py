@@ -45,7 +45,7 @@ class Verdict:
         return self.growth <= self.allowed
 
 
-def judge(times: Sequence[float], values: Sequence[float], absolute: float) -> Verdict:
+def flatness(times: Sequence[float], values: Sequence[float], absolute: float) -> Verdict:
     """Theil and Sen's slope: the median over all pairs, which single spikes do not move.
 
     Args:
@@ -55,9 +55,9 @@ def judge(times: Sequence[float], values: Sequence[float], absolute: float) -> V
 
     Example:
         >>> times = list(range(100))
-        >>> judge(times, [50.0 + (9 if t % 10 == 0 else 0) for t in times], 1.0).flat
+        >>> flatness(times, [50.0 + (9 if t % 10 == 0 else 0) for t in times], 1.0).flat
         True
-        >>> judge(times, [50.0 + t for t in times], 1.0).flat
+        >>> flatness(times, [50.0 + t for t in times], 1.0).flat
         False
     """
     first = times[0] + SETTLING * (times[-1] - times[0])

@@ -20,8 +20,8 @@ from bench import divergence
 from bench.harness import Experiment, Goal, Measurement
 from bench.streams import epoch_times, scratch
 from tether.algorithms.word_count import WordCount, words
+from tether.chaos.faults import Fault
 from tether.cli.session import open_session
-from tether.spark.faults import Fault
 from tether.testing.epochs import read_epochs, write_epochs
 
 if TYPE_CHECKING:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tether.core.approximate import Approximate
-from tether.core.barrier import Barrier
 from tether.core.errors import TetherError
-from tether.core.mini_batch import MiniBatch
-from tether.core.no_tolerance import NoTolerance
-from tether.core.upstream_backup import UpstreamBackup
 from tether.core.windows import Decaying, Hopping, Sliding
-from tether.operator import EndedWindow, Loss, Operator
+from tether.operator import DURABLE, EndedWindow, Loss, Operator
 from tether.output import Output
+from tether.policies.approximate import Approximate
+from tether.policies.barrier import Barrier
+from tether.policies.mini_batch import MiniBatch
+from tether.policies.no_tolerance import NoTolerance
+from tether.policies.upstream_backup import UpstreamBackup
 
 if TYPE_CHECKING:
-    from tether.spark.consistency import ASP, BSP, SSP
     from tether.spark.epoch_sink import to_epochs
+    from tether.spark.graph.consistency import ASP, BSP, SSP
     from tether.spark.query import Query
     from tether.spark.sinks import to_format
     from tether.spark.stream import stream
@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ASP",
     "BSP",
+    "DURABLE",
     "SSP",
     "Approximate",
     "Barrier",
@@ -51,9 +52,9 @@ __all__ = [
 ]
 
 _NEEDS_SPARK = {
-    "ASP": "tether.spark.consistency",
-    "BSP": "tether.spark.consistency",
-    "SSP": "tether.spark.consistency",
+    "ASP": "tether.spark.graph.consistency",
+    "BSP": "tether.spark.graph.consistency",
+    "SSP": "tether.spark.graph.consistency",
     "Query": "tether.spark.query",
     "stream": "tether.spark.stream",
     "to_epochs": "tether.spark.epoch_sink",

@@ -5,9 +5,12 @@ AF-Stream's user-defined interfaces (2019, §3.3 and appendix C), in Python's ha
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from tether.state.norms import DURABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
     from tether.output import Output
     from tether.state.slot import SlotState
+
+
+__all__ = ["DURABLE", "EndedWindow", "Loss", "Operator"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +79,9 @@ class Operator:
         >>> class Largest(Operator):
         ...     output = "user string, largest double"
         ...     def setup(self, state):
-        ...         self.seen = state.table("seen", {"user": pa.string()}, {"largest": "float64"})
+        ...         self.seen = state.table(
+        ...             "seen", {"user": pa.string()}, {"largest": "float64"}, starts={"largest": 0.0}
+        ...         )
         ...     def process(self, batch, out):
         ...         self.seen.maximum(batch.select(["user"]), largest=batch["amount"])
         ...     def on_epoch_end(self, out):
@@ -89,14 +97,33 @@ class Operator:
     """Schema of the items that it sends against the stream with ``out.feedback``, if any."""
 
     fan_out: float = 1.0
-    """β: most output items that one input item can cause. In a query of several operators that share
-    one budget, an error of this operator's state can grow by so much in the next one."""
+    """β: most output items that one input item can cause: so many are missing for one that was lost.
+    How much an *error* grows is another matter: see ``growth`` and ``amplification``."""
+
+    growth: float = 1.0
+    """Most that one unit of error in this operator's state can come to in it through later rows. 1: the
+    same rows never take two states further apart. So it is wherever what is added, put, or compared
+    with ``maximum`` or ``minimum`` depends on the rows alone; not where a change depends on the state
+    itself (``x = 2 * x + row``; a branch on a count). ``math.inf``: not known; then Θ bounds what
+    losses take out of the state, and nothing is promised for what becomes of it."""
+
+    sends_losses: bool = True
+    """Whether what this operator loses can show in the rows, or the feedback, that it sends. False is a
+    promise: they are its input rows, or made of one epoch's rows alone. Then its losses harm no other
+    operator, whatever that does, and whatever DataFrame code lies between; errors that came to it from
+    operators before may still go on."""
 
     repeats: bool = False
     """Promise that the same rows of an epoch, in whatever order and batches, always lead to the same
     state, and to output that whoever takes it in comes to the same state by (counts that add up to the
     same, however they are split). Under barrier snapshots a loss then takes only those slots back that
     must go, where all operators of the query promise it."""
+
+    disjoint: bool = False
+    """Promise that no entry of the state is ever touched by rows of two different keys (those given to
+    ``apply``): true where the key's columns are part of every table's own key. Then no two slots
+    share an entry, and under the ``max`` divergence each slot may use the whole budget. Without it the
+    errors of slots add up, which is always safe."""
 
     version: ClassVar[int] = 1
     """Raise it when the meaning of the state changes: an older backup is then refused."""
@@ -115,6 +142,49 @@ class Operator:
     def parameters(self) -> Mapping[str, object]:
         """Settings that give the stored state its meaning; part of the backup's fingerprint."""
         return {}
+
+    def amplification(self, before: Operator) -> float:
+        """Most error that one unit of error in ``before`` can bring into this operator.
+
+        A Lipschitz factor, in units of both divergences, for ever: if ``before`` is wrong by ε at most,
+        at whatever times, in its state and in the rows (or the feedback) that it sends, then this
+        operator's state, and what it sends on, is never wrong by more than factor · ε through them.
+
+        - 0: whatever is wrong there, nothing of it matters here. That what ``before`` has *lost* does
+          not matter is less: see ``sends_losses`` and ``amplification_of_losses``.
+        - 1: the newest value of each key is put into a table of the same divergence, for example.
+        - ``math.inf``, the default: not known, or without limit. To *add* running totals is that:
+          after one loss each total that comes is too small, and every one of them is added.
+
+        It is asked once for each operator whose rows come straight, or in a ``union``, to this one, and
+        for one that sends it feedback. ``apply(…, amplification=…)`` overrides it, and is what to use
+        where DataFrame code lies between, which may enlarge an error itself. Columns weighed
+        ``DURABLE`` do not count. ``tether.testing.check_pipeline`` tries it.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> class Newest(Operator):
+            ...     def setup(self, state):
+            ...         self.seen = state.table("seen", {"user": pa.string()}, {"largest": "float64"})
+            ...     def process(self, batch, out):
+            ...         self.seen.put(batch.select(["user"]), largest=batch["largest"])
+            ...     def amplification(self, before):
+            ...         return 1.0 if isinstance(before, Largest) else math.inf
+            >>> class Largest(Operator):
+            ...     "As above: it sends the newest value of each user that has changed."
+            >>> Newest().amplification(Largest())
+            1.0
+        """
+        del before
+        return math.inf
+
+    def amplification_of_losses(self, before: Operator) -> float:
+        """As ``amplification``, for what ``before`` has lost itself; not for errors that came to it.
+
+        To be overridden where that is less: where rows that come once more after a loss are known by
+        their number, for example. They would not be known if the rows that ``before`` gets were wrong.
+        """
+        return self.amplification(before) if before.sends_losses else 0.0
 
     def combine(self) -> list[Column] | None:
         """Aggregates by which Spark folds an epoch's rows per key before they reach the slot.

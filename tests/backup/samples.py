@@ -14,7 +14,7 @@ from tether.backup import CommitRecord, FrameHeader, FrameRef, SlotCommit, slot_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tether.backup import BackupStore
+    from tether.backup import BackupStore, CommitLog
 
 HEADER = FrameHeader(
     query="q",
@@ -91,6 +91,11 @@ def run_epochs(store: BackupStore, kinds: str, *, first: int = 0) -> list[FrameR
         refs.append(store.append(head, parts(epoch)))
         store.append_commit(record(epoch, count=commit(refs[-1], head)))
     return refs
+
+
+def epochs_in(log: CommitLog) -> list[int]:
+    """The epochs whose frames restore slot 0 of ``count``."""
+    return [made.epoch for made in log.history.chain("count", 0, 1 << 60)]
 
 
 def flip(path: Path, position: int) -> None:

@@ -133,7 +133,7 @@ def test_what_cannot_be_cut_back_is_cut_when_the_log_is_opened_again(
             patch.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError("no")))
             with pytest.raises(BackupError, match="Free space"):
                 store.append_commit(record(1))
-        assert "not completely written" in store.read_commits().damaged[0]
+        assert "too short for an entry" in store.read_commits().damaged[0]
         store.append_commit(record(1))
     log = store.read_commits()
     assert (log.damaged, log.history.last_epoch) == ([], 1)

@@ -50,7 +50,7 @@ def test_a_frame_comes_back_as_it_was(compression: Compression) -> None:
 
 
 def test_a_frame_may_hold_no_parts_and_parts_no_batches() -> None:
-    assert decode_frame(b"".join(encode_frame(header(kind="recovered"), {}))).parts == {}
+    assert decode_frame(b"".join(encode_frame(header(kind="items"), {}))).parts == {}
     assert decode_frame(b"".join(encode_frame(header(), {"a": [], "b": []}))).parts == {
         "a": [],
         "b": [],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from tether.backup import CommitHistory, CommitRecord, FrameRef, SlotCommit, slot_key
 from tether.backup.commitcodec import decode_entry, encode_entry
 from tether.backup.commits import CommitSnapshot
+from tether.core.losses import LossRecord
 
 
 def made(
@@ -21,6 +24,21 @@ def made(
         failures=failures,
         lineage=f"l{number}",
         policy_state=str(number).encode(),
+        theta=float(number % 7),
+        under=f"t{number % 2}",
+        losses=(lost(number, epoch),) if failures > 2 else (),
+    )
+
+
+def lost(number: int, epoch: int) -> LossRecord:
+    return LossRecord(
+        lost=f"l{number % 5}",
+        epoch=epoch,
+        at_most=float(number),
+        theta=1e6,
+        failures=0,
+        under="t0",
+        extra=number / 2,
     )
 
 
@@ -36,7 +54,7 @@ def epochs(commits: list[SlotCommit]) -> list[int]:
 
 
 def test_a_chain_is_the_newest_full_frame_and_the_partial_ones_after_it() -> None:
-    history = history_of("full", "partial", "full", None, "partial", "recovered", "partial")
+    history = history_of("full", "partial", "full", None, "partial", None, "partial")
     assert epochs(history.chain("op", 0, before_epoch=7)) == [2, 4, 6]
     assert epochs(history.chain("op", 0, before_epoch=6)) == [2, 4]
     assert epochs(history.chain("op", 0, before_epoch=2)) == [0, 1]
@@ -78,12 +96,33 @@ def test_failures_are_never_forgotten() -> None:
     for epoch, failures in [(0, 0), (1, 3), (1, 1)]:
         slots = {"op/0": made(epoch, epoch, None, failures)}
         history.apply(CommitRecord(epoch=epoch, run="r", slots=slots))
-    assert history.slot_facts("op", 0, before_epoch=2) == (3, "l1", b"1", None, 0.0)
-    assert history.slot_facts("op", 0, before_epoch=1) == (3, "l0", b"0", None, 0.0)
-    assert history.slot_facts("op", 0, before_epoch=0) == (3, "", b"", None, 0.0)
-    assert history.slot_facts("op", 1, before_epoch=9) == (0, "", b"", None, 0.0)
+    assert history.slot_facts("op", 0, before_epoch=2)[:4] == (3, "l1", b"1", None)
+    assert history.slot_facts("op", 0, before_epoch=1)[:4] == (3, "l0", b"0", None)
+    assert history.slot_facts("op", 0, before_epoch=0)[:4] == (3, "", b"", None)
+    assert history.slot_facts("op", 1, before_epoch=9)[:4] == (0, "", b"", None)
     again = CommitHistory.from_snapshot(history.snapshot(committed_epoch=1))
     assert again.slot_facts("op", 0, before_epoch=2).failures == 3
+
+
+def test_losses_whose_records_are_gone_are_not_forgotten() -> None:
+    """A later record knows that there were two; the one that told of the second was damaged."""
+    history = CommitHistory()
+    for epoch, losses in [(1, (lost(1, 1),)), (7, ())]:
+        commit = made(epoch, epoch, None)
+        commit = msgspec.structs.replace(commit, losses=losses, losses_in_all=1 + (epoch > 5))
+        history.apply(CommitRecord(epoch=epoch, run="r", slots={"op/0": commit}))
+    for told in (history, CommitHistory.from_snapshot(history.snapshot(7))):
+        first, rest = told.losses("op", 0)
+        assert (first.cost, rest.cost, rest.items) == (1.5, math.inf, math.inf)
+    assert history.losses("op", 1) == []
+
+
+def test_of_a_slot_that_no_record_speaks_of_nothing_is_promised() -> None:
+    facts = history_of("full").slot_facts("op", 0, before_epoch=0)
+    assert (facts.epoch, facts.theta, facts.divergence) == (None, math.inf, math.inf)
+    assert SlotCommit(epoch=0, divergence_after=0.0).theta == math.inf
+    known = history_of("full", "partial").slot_facts("op", 0, before_epoch=2)
+    assert (known.epoch, known.theta, known.under, known.divergence) == (1, 1.0, "t1", 0.5)
 
 
 def test_a_record_that_amends_its_epoch_adds_to_it() -> None:
@@ -147,7 +186,7 @@ STEPS = st.lists(
         st.one_of(st.none(), st.integers(0, 3)),  # how many epochs a restart goes back; none: amend
         st.lists(
             st.tuples(
-                st.sampled_from([None, "full", "full", "partial", "partial", "recovered"]),
+                st.sampled_from([None, "full", "full", "partial", "partial"]),
                 st.integers(0, 4),
             ),
             min_size=2,
@@ -202,8 +241,12 @@ def test_chains_follow_the_rule(steps: list, before_epoch: int) -> None:
     history = CommitHistory(records)
     for slot in range(2):
         assert history.chain("op", slot, before_epoch) == naive_chain(records, slot, before_epoch)
-        highest = max((r.slots[f"op/{slot}"].failures for r in records), default=0)
+        commits = [record.slots[f"op/{slot}"] for record in records]
+        highest = max((commit.failures for commit in commits), default=0)
         assert history.slot_facts("op", slot, before_epoch).failures == highest
+        # Whatever is void: each loss is in the account, once, as it was told last.
+        account = {loss.lost: loss for commit in commits for loss in commit.losses}
+        assert history.losses("op", slot) == list(account.values())
 
 
 @given(STEPS, st.integers(-1, 30))
@@ -237,7 +280,7 @@ def test_compaction_changes_no_answer_that_can_still_be_asked(
     whole = CommitHistory(records)
     last = -1 if whole.last_epoch is None else whole.last_epoch
     committed = min(committed, last)
-    stored = decode_entry(encode_entry(CommitHistory(records).snapshot(committed)))
+    stored = decode_entry(encode_entry(CommitHistory(records).snapshot(committed))).content
     assert isinstance(stored, CommitSnapshot)
     compacted = CommitHistory.from_snapshot(stored)
     for later in run(more, start=committed + 1, first=10_000):  # life goes on
@@ -250,13 +293,6 @@ def test_compaction_changes_no_answer_that_can_still_be_asked(
             new = compacted.generations("op", slot, epoch)[-2:]
             assert new == old
             assert compacted.slot_facts("op", slot, epoch) == whole.slot_facts("op", slot, epoch)
-
-
-def test_the_newest_record_is_known_until_it_is_void() -> None:
-    history = CommitHistory()
-    assert history.newest_record is None
-    for epoch, run in [(0, "a"), (1, "a"), (1, "b")]:
-        history.apply(CommitRecord(epoch=epoch, run=run, slots={}))
-    assert history.newest_record == (1, "b")
-    assert history.holds(0, "a")
-    assert not history.holds(1, "a")
+        assert {loss.lost: loss for loss in compacted.losses("op", slot)} == {
+            loss.lost: loss for loss in whole.losses("op", slot)
+        }

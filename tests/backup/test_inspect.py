@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tether.backup import LocalStore, as_plain, describe_store
+from tether.backup import LocalStore, SlotCommit, as_plain, describe_store
+from tether.core.losses import LossRecord
 
 from .samples import commit, flip, header, parts, record, run_epochs
 from .test_stores import MANIFEST
@@ -59,7 +60,28 @@ def test_a_sound_store_is_described(address: StoreAddress) -> None:
     assert [f.standing for f in join.frames] == ["uncommitted"]
     assert report.frames_by_cause == {"theta": 4, "flush": 1}
     assert report.bytes_by_cause["flush"] == refs[3].length
-    assert json.loads(json.dumps(as_plain(report)))["slots"][0]["frames"][0]["entries"] == 2
+    plain = json.loads(json.dumps(as_plain(report), allow_nan=False))
+    assert plain["slots"][0]["frames"][0]["entries"] == 2
+    assert plain["slots"][1]["theta"] == "inf"  # nothing is recorded of what a loss of it costs
+
+
+def test_what_was_lost_is_told_from_the_commit_log_alone(address: StoreAddress) -> None:
+    store = address.open()
+    losses = [
+        LossRecord(
+            lost=name, epoch=epoch, at_most=cost, theta=9.0, failures=0, under="t", extra=1.0
+        )
+        for name, epoch, cost in [("b", 7, 4.0), ("a", 3, 8.0)]
+    ]
+    with store.lock("test"):
+        for loss in losses:
+            made = SlotCommit(epoch=8, divergence_after=0.0, theta=4.5, losses=(loss,), failures=2)
+            store.append_commit(record(8, count=made))
+        # A frame may say anything of failures: that its writer recovered proves no loss.
+        store.append(header(epoch=9, failures=5), parts())
+    (slot,) = describe_store(address.open()).slots
+    assert (slot.failures, slot.theta, slot.spent) == (2, 4.5, 14.0)
+    assert [loss.lost for loss in slot.losses] == ["a", "b"]
 
 
 def test_an_empty_store_is_described(address: StoreAddress) -> None:
@@ -82,7 +104,7 @@ def test_damage_is_reported_line_by_line(root: Path) -> None:
     damage = describe_store(store, verify=True).damage
     assert len(damage) == 5
     assert damage[0].startswith("manifest:")
-    assert "not completely written" in damage[1]
+    assert "commits.log: Bytes" in damage[1]
     assert "head" in damage[2]
     assert "checksum of its state" in damage[3]
     assert "committed, but missing" in damage[4]
@@ -96,7 +118,7 @@ def test_a_half_empty_directory_is_described(root: Path, gone: str) -> None:
     path = root / gone
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     report = describe_store(store, verify=True)
-    assert bool(report.damage) == (gone not in ("lock", "commits.log"))
+    assert bool(report.damage) == (gone != "lock")
     # Something else in its place is no reason to fail either.
     path.mkdir(exist_ok=True) if gone.count(".") else path.write_bytes(b"?")
     assert describe_store(store, verify=True).bytes_used >= 0

@@ -142,7 +142,7 @@ from tether.backup import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 for n in range(100_000):
     ref = store.append(header(kind="full" if n % 9 == 0 else "partial", sequence=n), parts(n, 999))
-    print(ref.name, ref.offset, ref.length, flush=True)
+    print(ref.name, ref.offset, ref.length, ref.digest, flush=True)
 """
 
 
@@ -160,8 +160,8 @@ def test_what_a_killed_task_was_told_is_durable_is_there(store: LocalStore, root
         task.send_signal(signal.SIGKILL)
         lines = first + task.stdout.readlines()
     told = [line.split() for line in lines if line.endswith("\n")]
-    for n, (name, offset, length) in enumerate(told):
-        assert value_of(store.read(FrameRef(name, int(offset), int(length))).parts) == n
+    for n, (name, *numbers) in enumerate(told):
+        assert value_of(store.read(FrameRef(name, *map(int, numbers))).parts) == n
     later = store.append(header(kind="partial", sequence=10**6), parts(5))
     assert value_of(store.read(later).parts) == 5
     assert later in dict(store.frames())
@@ -186,7 +186,7 @@ def test_one_damaged_frame_hides_no_other(store: LocalStore, root: Path) -> None
     refs += [store.append(header(kind="partial", sequence=n), parts(n)) for n in (1, 2)]
     flip(root / refs[1].name, refs[1].offset + 40)  # in the head of the second
     found = list(store.frames())
-    assert [ref for ref, _ in found] == refs
+    assert [(ref.offset, ref.length) for ref, _ in found] == [(r.offset, r.length) for r in refs]
     assert [isinstance(head, BackupUnreadableError) for _, head in found] == [False, True, False]
     with pytest.raises(BackupUnreadableError):
         store.read(refs[1])
@@ -221,7 +221,7 @@ def test_no_reference_leads_out_of_the_store(store: LocalStore, root: Path, name
     ref = store.append(header(kind="full"), parts())
     outside = root.parent / "out.log"
     outside.write_bytes((root / ref.name).read_bytes())  # a perfectly good frame
-    stray = FrameRef(name, 0, ref.length)
+    stray = FrameRef(name, 0, ref.length, ref.digest)
     with pytest.raises(BackupUnreadableError, match="no place for a frame"):
         store.read(stray)
     with store.lock("test"), pytest.raises(BackupUnreadableError, match="no place for a frame"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tether.backup import Manifest, check_manifest
@@ -20,7 +21,7 @@ STORED = decode_manifest(
 
 def test_people_can_read_it() -> None:
     text = encode_manifest(STORED).decode()
-    assert text.startswith('{\n  "format": 1,\n')
+    assert text.startswith('{\n  "format": 3,\n')
     assert '"query_id": "q"' in text
 
 
@@ -67,9 +68,15 @@ def test_missing_and_new_parts_are_changes_and_long_values_are_cut() -> None:
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
-    newer = b'{"format": 2, "shape": "unknown"}'
-    with pytest.raises(BackupUnreadableError, match=r"format 2.*newer one"):
+    newer = b'{"format": 4, "shape": "unknown"}'
+    with pytest.raises(BackupUnreadableError, match=r"format 4.*newer one"):
         decode_manifest(newer)
+
+
+def test_an_older_format_is_refused_with_its_reason() -> None:
+    older = encode_manifest(msgspec.structs.replace(STORED, format=1))
+    with pytest.raises(BackupUnreadableError, match=r"format 1.*what each loss cost.*empty backup"):
+        decode_manifest(older)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +90,16 @@ def test_what_is_no_manifest_is_unreadable(data: bytes) -> None:
 def test_a_fingerprint_must_be_plain() -> None:
     with pytest.raises(BadValueError, match="fingerprint"):
         Manifest.new(query_id="q", first_epoch=0, fingerprint={"program": object()})
+
+
+def test_every_changed_byte_is_noticed_or_harmless() -> None:
+    """One digit of the first epoch that changed unseen would change what is replayed."""
+    good = encode_manifest(STORED)
+    for position in range(len(good)):
+        for bit in range(8):
+            data = bytearray(good)
+            data[position] ^= 1 << bit
+            try:
+                assert decode_manifest(bytes(data)) == STORED
+            except BackupUnreadableError:
+                continue

@@ -32,9 +32,9 @@ def test_commits_are_folded_and_say_the_same(store: ObjectStore, folder: ObjectF
     with store.lock("test"):
         refs = run_epochs(store, "FppFppp")
     assert list(folder.sizes("commits")) == [
-        "commits/000000000004.snapshot",
-        "commits/000000000005.commit",
+        "commits/000000000005.snapshot",
         "commits/000000000006.commit",
+        "commits/000000000007.commit",
     ]
     with store.lock("test"):  # a new driver goes on with the numbers
         refs += run_epochs(store, "pppppFp", first=7)
@@ -50,11 +50,9 @@ def test_a_lost_commit_object_is_noticed_by_its_number(
 ) -> None:
     with store.lock("test"):
         run_epochs(store, "Fppp")
-    folder.delete(["commits/000000000001.commit", "commits/000000000002.commit"])
+    folder.delete(["commits/000000000002.commit", "commits/000000000003.commit"])
     log = store.read_commits()
-    assert log.damaged == [
-        "commits/000000000001.commit to commits/000000000002.commit are missing."
-    ]
+    assert log.damaged == log.lost == ["Records 2 to 3 are missing."]
     assert log.history.lost_since(log.history.chain("count", 0, 9)[0]) == log.damaged
     assert [c.epoch for c in log.history.chain("count", 0, 9)] == [0, 3]
 
@@ -62,24 +60,51 @@ def test_a_lost_commit_object_is_noticed_by_its_number(
 def test_a_damaged_commit_object_is_told(store: ObjectStore, folder: ObjectFolder) -> None:
     with store.lock("test"):
         run_epochs(store, "Fpp")
-    folder.replace("commits/000000000001.commit", b"rubbish")
+    folder.replace("commits/000000000002.commit", b"rubbish")
     folder.replace("commits/notes.txt", b"not ours")
     log = store.read_commits()
-    assert len(log.damaged) == 1
-    assert log.damaged[0].startswith("commits/000000000001.commit cannot be read")
+    assert log.damaged[0].startswith("commits/000000000002.commit cannot be read")
+    assert "Record 2 is missing." in log.lost[0]
     assert log.history.last_epoch == 2
+
+
+def test_a_damaged_newest_commit_object_is_told(store: ObjectStore, folder: ObjectFolder) -> None:
+    with store.lock("test"):
+        run_epochs(store, "Fpp")
+        folder.replace("commits/000000000003.commit", b"rubbish")
+        log = store.read_commits()
+        assert "000000000003.commit cannot be read" in log.lost[0]
+        assert log.history.lost_since(log.history.chain("count", 0, 9)[0]) == log.lost
+        again = ObjectStore(folder.url, store._options)
+        again._lock = store._lock
+        run_epochs(again, "p", first=3)  # its number stays taken
+    assert store.read_commits().history.gaps == log.lost
+    assert store.read_commits().lost == []
+    assert store.read_commits().history.last_epoch == 3
+
+
+def test_swapped_commit_objects_are_told(store: ObjectStore, folder: ObjectFolder) -> None:
+    with store.lock("test"):
+        run_epochs(store, "Fpp")
+    one, two = "commits/000000000001.commit", "commits/000000000002.commit"
+    first, second = folder.read(one), folder.read(two)
+    folder.replace(one, second)
+    folder.replace(two, first)
+    log = store.read_commits()
+    assert f"{one} holds entry 2." in log.damaged
+    assert log.lost
 
 
 def test_a_damaged_snapshot_leaves_a_gap(store: ObjectStore, folder: ObjectFolder) -> None:
     with store.lock("test"):
         run_epochs(store, "FppppFp")
-    folder.replace("commits/000000000004.snapshot", b"rubbish")
+    folder.replace("commits/000000000005.snapshot", b"rubbish")
     log = store.read_commits()
     assert any("snapshot cannot be read" in note for note in log.damaged)
     newest = log.history.chain("count", 0, 9)
     assert [c.epoch for c in newest] == [5, 6]
     assert log.history.lost_since(newest[0]) == []  # it stands on what came after
-    assert log.history.lost_since(None) == log.damaged
+    assert log.history.lost_since(None) == log.lost
 
 
 def test_an_interrupted_folding_changes_nothing(
@@ -88,14 +113,14 @@ def test_an_interrupted_folding_changes_nothing(
     with monkeypatch.context() as patch, store.lock("test"):
         patch.setattr(ObjectFolder, "delete", lambda *_: (_ for _ in ()).throw(BackupError("no")))
         run_epochs(store, "Fpppp")  # the snapshot is there, and all that it replaces
-    assert len(folder.sizes("commits")) == 6
+    assert len(folder.sizes("commits")) == 7
     log = store.read_commits()
     assert log.damaged == []
     assert [c.epoch for c in log.history.chain("count", 0, 9)] == [0, 1, 2, 3, 4]
     folder.delete(["lock.json"])
     with store.lock("test"):
         run_epochs(store, "p", first=5)  # folds again, and tidies up
-    assert list(folder.sizes("commits")) == ["commits/000000000005.snapshot"]
+    assert list(folder.sizes("commits")) == ["commits/000000000006.snapshot"]
 
 
 def test_a_reader_that_meets_a_folding_looks_again(

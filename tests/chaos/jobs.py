@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from tests.chaos.matrix import POLICIES
-from tests.chaos.running import Outcome, Run
+from tests.chaos.running import Outcome, Run, told
 from tests.chaos.workloads import WORKLOADS, written
-from tests.spark.commands import LONGEST_SECONDS, spark_environment
+from tests.spark.commands import LONGEST_SECONDS
 
-from tether.spark.faults import Fault  # noqa: TC001 - msgspec reads the annotation
+from tether.chaos.faults import Fault  # noqa: TC001 - msgspec reads the annotation
 from tether.testing.leftovers import Leftovers, arenas_of, is_locked
 from tether.testing.processes import kill, kill_all
 
@@ -69,7 +70,7 @@ class Job:
                 text=True,
                 cwd=Path(__file__).parents[2],
                 env={
-                    **spark_environment(self.work, self.process.master),
+                    **os.environ,
                     **self.left.environment(),
                 },
             )
@@ -82,10 +83,11 @@ class Job:
         for pid in stayed:
             kill(pid)
         assert stayed == [], "processes have outlived their driver"
-        told = [line for line in said.splitlines() if line.startswith(RESULT)]
-        if not told:
+        results = [line for line in said.splitlines() if line.startswith(RESULT)]
+        if not results:
             return None
-        outcome = Outcome(**json.loads(told[-1].removeprefix(RESULT)))
+        outcome = Outcome(**json.loads(results[-1].removeprefix(RESULT)))
+        outcome.told = told(self.work)
         outcome.events = Counter(outcome.events)
         outcome.output = written(self.work / "out")
         return outcome
@@ -118,10 +120,10 @@ def main() -> None:
         arena_scope=order.arena_scope,
     )
     outcome = run.go()
-    told = {
+    result = {
         name: getattr(outcome, name) for name in ("spent", "extra", "losses", "table", "events")
     }
-    print(RESULT + json.dumps(told), flush=True)
+    print(RESULT + json.dumps(result), flush=True)
     session.stop()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tether.spark.faults import DRIVER_POINTS
+from tether.chaos.faults import DRIVER_POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

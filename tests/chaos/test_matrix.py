@@ -1,4 +1,4 @@
-"""Policies × algorithms × faults × points, each cell against its clean twin.
+"""Policies × algorithms × faults × points, each cell against the truth, by an independent judge.
 
 A few cells run with every test run; ``make chaos`` runs them all and prints a table. Random choices come
 from a seed in the cell's name: ``TETHER_SEED`` gives others.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,11 @@ from tests.spark.test_graphs import Ahead, Behind, Partial, Total
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.algorithms.features import DenseFeatures
 from tether.algorithms.heavy_hitters import GlobalSketch, LocalSketch
-from tether.algorithms.logistic_regression import GlobalModel, LocalModel
+from tether.algorithms.logistic_regression import GlobalModel, LocalModel, model_of
 from tether.algorithms.top_k import SliceCounts, TopK, WindowCounts
 from tether.algorithms.word_count import MergedCounts, PartialCounts
 from tether.data import dense_examples
+from tether.testing.judge import Measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ SEED = 4
 ROWS = 400
 HEAVY = 60
 BEST, PANES = 4, 3
+FEATURES = DenseFeatures(["x0", "x1", "x2"])
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,14 @@ class Workload:
         build: From a stream of them to the stream of the answer.
         slots: Slots of each operator.
         theta: Θ for the approximate policy: small enough to be in use, large enough to lose something.
-        table: Table and operator whose rows are the answer; None where only the output tells.
-        key: Its key columns, also of the output.
-        norm: In which an approximate answer is within its bound: "l1" or "max"; None where what was
-            lost does not add up (a model goes on learning), so that only its promise is checked.
+        right: The right answer after each epoch, from the rows alone.
+        given: The answers that were given, from all output: one for each epoch.
+        measure: How far the two may be apart.
+        table: Table and operator that hold the newest answer too; its key and value.
         columns: Of the output, after the epoch, as the truth has them.
         truth: All rows that a run without failures gives, from the rows it was given; None where
-            only a twin can tell.
+            they are more than the answer.
+        rounding: Most by which right answers may differ, where floats are added in any order.
     """
 
     schema: str
@@ -56,14 +58,22 @@ class Workload:
     build: Callable[[Any], Any]
     slots: dict[str, int]
     theta: float
-    table: tuple[str, str] | None = None
-    key: tuple[str, ...] = ()
-    norm: str | None = None
+    right: Callable[[list[pa.Table]], list[Any]]
+    given: Callable[[list[dict[str, Any]], int], list[Any]]
+    measure: Measure
+    table: tuple[str, str, str, str] | None = None
     columns: tuple[str, ...] = ()
     truth: Callable[[list[pa.Table]], truths.Bag] | None = None
+    rounding: float = 0.0
 
     def all_slots(self) -> list[tuple[str, int]]:
         return [(operator, slot) for operator, n in self.slots.items() for slot in range(n)]
+
+    def held(self, rows: list[dict[str, Any]]) -> Any:
+        """The answer that the rows of its table are."""
+        assert self.table is not None
+        _, _, key, value = self.table
+        return {"": {row[key]: row[value] for row in rows}}
 
     def check(self, tables: list[pa.Table], output: list[dict[str, Any]]) -> None:
         """Every epoch's rows are there, each once, and no others."""
@@ -105,7 +115,16 @@ def _wide(epochs: int) -> list[pa.Table]:
 
 
 def _examples(epochs: int) -> list[pa.Table]:
-    return list(itertools.islice(dense_examples(epochs, 300, features=3, seed=SEED), epochs))
+    """Rows of two parts, which Spark's hash puts into two slots."""
+    return [
+        table.append_column("part", pa.array(1 + np.arange(table.num_rows) % 2))
+        for table in dense_examples(epochs, 300, features=3, seed=SEED)
+    ]
+
+
+def _weights(output: list[dict[str, Any]], epochs: int) -> list[Any]:
+    found = {row["epoch"]: model_of(FEATURES, row).weights for row in output}
+    return [{"": dict(enumerate(found[epoch].tolist()))} for epoch in range(epochs)]
 
 
 def _count(rows: Any) -> Any:
@@ -123,9 +142,8 @@ def _loop(rows: Any) -> Any:
 
 
 def _regression(rows: Any) -> Any:
-    features = DenseFeatures(["x0", "x1", "x2"])
-    local = rows.apply(LocalModel(features, report_every=1), parallelism=2)
-    return local.apply(GlobalModel(features), parallelism=1, feedback_to=local)
+    local = rows.apply(LocalModel(FEATURES, report_every=1), key="part", parallelism=2)
+    return local.apply(GlobalModel(FEATURES), parallelism=1, feedback_to=local)
 
 
 def _hitters(rows: Any) -> Any:
@@ -139,28 +157,34 @@ def _rank(rows: Any) -> Any:
     return window.apply(TopK(BEST), parallelism=1, feedback_to=window)
 
 
-WORKLOADS = {
-    "counts": Workload(
+def _counts(tables: Callable[[int], list[pa.Table]], theta: float) -> Workload:
+    return Workload(
         "k long",
-        _keys,
+        tables,
         _count,
         {"keyed_aggregate": 2},
-        theta=300,
-        table=("totals", "keyed_aggregate"),
-        key=("k",),
-        norm="l1",
+        theta=theta,
+        right=truths.true_totals(truths.keys_of),
+        given=truths.newest("k", "count"),
+        measure=Measure("l1"),
+        table=("totals", "keyed_aggregate", "k", "count"),
         columns=("k", "count"),
         truth=truths.counted(truths.keys_of),
-    ),
+    )
+
+
+WORKLOADS = {
+    "counts": _counts(_keys, theta=300),
     "words": Workload(
         "value string",
         _lines,
         _count_words,
         {"partial_counts": 2, "merged_counts": 2},
         theta=30,
-        table=("words", "merged_counts"),
-        key=("word",),
-        norm="max",
+        right=truths.true_totals(truths.words_of),
+        given=truths.newest("word", "count"),
+        measure=Measure("max"),
+        table=("words", "merged_counts", "word", "count"),
         columns=("word", "count"),
         truth=truths.counted(truths.words_of),
     ),
@@ -170,9 +194,10 @@ WORKLOADS = {
         lambda rows: rows.apply(Partial(), parallelism=2).apply(Total(), key="k", parallelism=3),
         {"partial": 2, "total": 3},
         theta=600,
-        table=("totals", "total"),
-        key=("k",),
-        norm="l1",
+        right=truths.true_totals(truths.keys_of),
+        given=truths.newest("k", "n"),
+        measure=Measure("l1"),
+        table=("totals", "total", "k", "n"),
         columns=("k", "n"),
         truth=truths.counted(truths.keys_of),
     ),
@@ -182,17 +207,22 @@ WORKLOADS = {
         _loop,
         {"ahead": 2, "behind": 1},
         theta=4,
-        table=("epochs", "behind"),
-        key=("name",),
+        right=truths.true_models,
+        given=truths.models,
+        measure=Measure("max"),
         columns=("model",),
         truth=truths.fed_back,
     ),
     "regression": Workload(
-        "x0 double, x1 double, x2 double, label int",
+        "x0 double, x1 double, x2 double, label int, part long",
         _examples,
         _regression,
         {"local_model": 2, "global_model": 1},
         theta=1.0,
+        right=truths.true_weights,
+        given=_weights,
+        measure=Measure("l2"),
+        rounding=1e-9,
     ),
     "hitters": Workload(
         "k long",
@@ -200,6 +230,9 @@ WORKLOADS = {
         _hitters,
         {"local_sketch": 2, "global_sketch": 1},
         theta=200,
+        right=truths.true_heavy(HEAVY),
+        given=truths.of_each_epoch("k", "estimate"),
+        measure=Measure("max", absent=HEAVY),
         columns=("k", "estimate", "surplus"),
         truth=truths.heavy(HEAVY),
     ),
@@ -209,19 +242,11 @@ WORKLOADS = {
         _rank,
         {"slice_counts": 2, "window_counts": 2, "top_k": 1},
         theta=200,
+        right=truths.true_best(BEST, PANES),
+        given=truths.of_each_epoch("rank", "n"),
+        measure=Measure("l1"),
         columns=("k", "n", "rank"),
         truth=truths.best(BEST, PANES),
     ),
-    "wide": Workload(
-        "k long",
-        _wide,
-        _count,
-        {"keyed_aggregate": 2},
-        theta=2_000,
-        table=("totals", "keyed_aggregate"),
-        key=("k",),
-        norm="l1",
-        columns=("k", "count"),
-        truth=truths.counted(truths.keys_of),
-    ),
+    "wide": _counts(_wide, theta=2_000),
 }

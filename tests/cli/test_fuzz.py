@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from tether.cli.app import app
 from tether.cli.run import _faults
 from tether.core.errors import BadValueError, TetherError
-from tether.core.parse import parse_policy
-from tether.core.parse_accuracy import parse_accuracy
+from tether.policies.parse import parse_policy
+from tether.policies.parse_accuracy import parse_accuracy
 
 RUNNER = CliRunner()
 NAMES = ["approximate", "barrier", "mini-batch", "upstream-backup", "none", "absolute", "relative"]

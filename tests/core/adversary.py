@@ -7,26 +7,21 @@ background backups never finish, and crashes recoveries before and after the fai
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tether.core.policy import (
-    BackUpState,
-    EpochApplied,
-    Event,
-    Instruction,
-    Placement,
-    RecordFailures,
-    Recovered,
-    SlotPolicyState,
-    WindowEnd,
-)
-from tether.core.thresholds import amplification
+from tether.core.amplification import Amplification, amplification_of
+from tether.core.placement import Placement
+from tether.core.thresholds import outputs_of_item
+from tether.policies.events import EpochApplied, Event, Recovered, WindowEnd
+from tether.policies.instructions import BackUpState, Instruction, RecordFailures
+from tether.policies.memory import SlotPolicyState
 
 if TYPE_CHECKING:
-    from tether.core.approximate import Approximate
     from tether.core.windows import Hopping
+    from tether.policies.approximate import Approximate
 
 
 class Toll(NamedTuple):
@@ -72,7 +67,9 @@ class Slot:
             watermark=now.watermark,
         )
         for one in self.take(event):
-            if isinstance(one, BackUpState) and one.wait:
+            if isinstance(one, RecordFailures):
+                self.durable = stored(self.state)
+            elif isinstance(one, BackUpState) and one.wait:
                 self.divergence = one.target
         assert self.divergence <= self.theta, "more than θ was carried into a committed epoch"
 
@@ -83,10 +80,11 @@ class Slot:
 
     def lose(self, now: Now, position: float, crashes: list[bool], *, known: bool) -> None:
         """Lose the live state; each crash hits the recovery, True: after the number was stored."""
-        limits = self.policy.thresholds(self.state, self.placement)
-        weight = amplification(self.placement)
-        toll = (self.divergence, limits.l, limits.gamma)
-        self.losses.append(Toll(position, *(Fraction(part) * weight for part in toll)))
+        limits = self.policy.thresholds(self.durable, self.placement)
+        assert self.divergence <= limits.theta, "a loss costs more than what is durable says"
+        weight = outputs_of_item(self.placement)
+        items = (Fraction(part) * weight for part in (limits.l, limits.gamma))
+        self.losses.append(Toll(position, Fraction(self.divergence), *items))
         self.divergence = 0.0
         before = self.durable.failures
         event = Recovered(epoch=now.epoch + 1, newest_event_time=now.newest if known else None)
@@ -110,35 +108,46 @@ def stored(state: SlotPolicyState) -> SlotPolicyState:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=SlotPolicyState)
 
 
-def query(policy: Approximate, *, copies: list[int], fan_out: float, combine: str) -> list[Slot]:
+def chain(length: int, gain: float) -> Amplification:
+    """Operators in a row, each of which enlarges the errors of the one before by ``gain``."""
+    names = [str(number) for number in range(1, length + 1)]
+    return amplification_of(dict.fromkeys(names, 1.0), dict.fromkeys(pairwise(names), gain))
+
+
+def query(
+    policy: Approximate, *, copies: list[int], fan_out: float, combine: str, gain: float = 1.0
+) -> list[Slot]:
     """A pipeline with so many copies of each of its operators."""
-    return [
-        Slot(
-            policy,
-            Placement(
-                copies=n,
-                position=position,
-                length=len(copies),
-                fan_out=fan_out,
-                errors_of_copies=combine,  # type: ignore[arg-type]
-            ),
+    spread = chain(len(copies), gain)
+    places = [
+        Placement(
+            copies=n,
+            position=position,
+            length=len(copies),
+            fan_out=fan_out,
+            errors_of_copies=combine,  # type: ignore[arg-type]
         )
         for position, n in enumerate(copies, 1)
-        for _ in range(n)
+    ]
+    return [
+        Slot(policy, spread.placed(str(place.position), place, shared=True))
+        for place in places
+        for _ in range(place.copies)
     ]
 
 
-def state_error(slots: list[Slot], counts: object = lambda _: True) -> Fraction:
-    """What the answer at the end of the pipeline can be wrong by, of the losses that count."""
+def state_error(slots: list[Slot], counts: object = lambda _: True, gain: float = 1.0) -> Fraction:
+    """The most that any operator's state can be wrong by, of the losses that count."""
     by_operator: dict[int, list[Fraction]] = {}
     for slot in slots:
         lost = sum((t.state for t in slot.losses if counts(t)), Fraction(0))  # type: ignore[operator]
         by_operator.setdefault(slot.placement.position, []).append(lost)
     largest = slots[0].placement.errors_of_copies == "max"
-    return sum(
-        (max(lost) if largest else sum(lost, Fraction(0)) for lost in by_operator.values()),
-        Fraction(0),
-    )
+    worst = error = Fraction(0)
+    for _, lost in sorted(by_operator.items()):
+        error = error * Fraction(gain) + (max(lost) if largest else sum(lost, Fraction(0)))
+        worst = max(worst, error)
+    return worst
 
 
 def advance(slots: list[Slot], before: Now, by: tuple[float, float]) -> Now:

@@ -11,29 +11,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from tether.core import snapshots as sn
-from tether.core.barrier import Barrier
 from tether.core.graph import Channel, SlotId
-from tether.core.policy import (
-    BackupCounts,
-    BackUpState,
-    BarrierAligned,
-    EpochApplied,
-    LogRows,
-    Placement,
-    Policy,
-    Recovered,
-    RowsReady,
-    SlotPolicyState,
-    TakePart,
-    TrimRows,
-)
-from tether.core.rewind import plan_rewind
+from tether.core.placement import Placement
+from tether.policies.barrier import Barrier
+from tether.policies.events import BackupCounts, BarrierAligned, EpochApplied, Recovered, RowsReady
+from tether.policies.instructions import BackUpState, LogRows, TakePart, TrimRows
+from tether.policies.memory import SlotPolicyState
+from tether.protocols import snapshots as sn
+from tether.protocols.rewind import plan_rewind
 
 from .small_graphs import Answer, Case, Item, add, sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tether.policies.policy import Policy
 
 Rows = list[tuple[SlotId, Item]]
 

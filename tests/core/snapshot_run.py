@@ -11,18 +11,21 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tether.core import alignment as al
-from tether.core import snapshots as sn
-from tether.core.policy import BarrierAligned, Placement, Recovered, SlotPolicyState, TakePart
-from tether.core.rewind import plan_rewind
+from tether.core.placement import Placement
+from tether.policies.events import BarrierAligned, Recovered
+from tether.policies.instructions import TakePart
+from tether.policies.memory import SlotPolicyState
+from tether.protocols import alignment as al
+from tether.protocols import snapshots as sn
+from tether.protocols.rewind import plan_rewind
 
 from .small_graphs import Answer, Case, Item, add, sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tether.core.barrier import Barrier
     from tether.core.graph import Channel, SlotId
+    from tether.policies.barrier import Barrier
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.accuracy import (
+from tether.core.budget import Budget
+from tether.core.errors import BadValueError
+from tether.policies.accuracy import (
     Choice,
     absolute_error,
     certain_below,
@@ -20,8 +22,6 @@ from tether.core.accuracy import (
     relative_error,
     ripple_join,
 )
-from tether.core.budget import Budget
-from tether.core.errors import BadValueError
 
 MB, GB = 2**20, 2**30
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.approximate import Approximate
-from tether.core.bound import Bound, Loss, SlotFacts, bound, loss_at_most
+from tether.core.accounts import Loss, SlotFacts, loss_at_most
+from tether.core.amplification import amplification_of
+from tether.core.bound import Bound, bound
 from tether.core.budget import Budget
-from tether.core.mini_batch import MiniBatch
-from tether.core.no_tolerance import NoTolerance
-from tether.core.policy import Placement, Policy, Recovered
+from tether.core.placement import Placement
 from tether.core.windows import Decaying, Hopping, Sliding
+from tether.policies.approximate import Approximate
+from tether.policies.events import Recovered
+from tether.policies.mini_batch import MiniBatch
+from tether.policies.no_tolerance import NoTolerance
+
+from .adversary import chain
+
+if TYPE_CHECKING:
+    from tether.policies.policy import Policy
 
 
 def facts(*losses: Loss, divergence: float | None = 0.0, theta: float = 10.0) -> SlotFacts:
@@ -89,11 +98,13 @@ def test_early_operators_count_as_often_as_their_errors_can_grow() -> None:
         divergence=2.0,
         theta=5.0,
         losses=(Loss(epoch=1, at_most=3.0),),
-        placement=Placement(position=1, length=3, fan_out=10.0),
     )
-    now = bound([first], budget=Budget(max_state_error=1000))
+    last = SlotFacts(operator="sum", slot=0, divergence=0.0, theta=5.0)
+    spread = amplification_of({"parse": 1.0, "sum": 1.0}, {("parse", "sum"): 100.0})
+    now = bound([last, first], budget=Budget(max_state_error=1000), amplification=spread)
     assert (now.spent, now.at_risk) == (300.0, 200.0)
     assert (now.slots[0].spent, now.slots[0].at_risk) == (3.0, 2.0)
+    assert [(one.operator, one.spent) for one in now.operators] == [("parse", 3.0), ("sum", 300.0)]
 
 
 def test_copies_that_share_no_key_count_by_the_worst_of_them() -> None:
@@ -143,23 +154,19 @@ def test_nothing_known_is_nothing_lost() -> None:
     total=st.floats(0, 1e300),
     copies=st.integers(1, 4),
     length=st.integers(1, 3),
-    fan_out=st.sampled_from([0.1, 1.0, 3.0, 7.3]),
+    gain=st.sampled_from([0.0, 0.1, 1.0, 3.0, 7.3]),
     combine=st.sampled_from(["add", "max"]),
     losses=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=30),
 )
 def test_the_bound_of_approximate_is_never_above_its_budget(
-    *, total: float, copies: int, length: int, fan_out: float, combine: str, losses: list
+    *, total: float, copies: int, length: int, gain: float, combine: str, losses: list
 ) -> None:
     policy: Policy = Approximate(total)
+    spread = chain(length, gain)
     slots = {}
     for stage in range(length):
-        place = Placement(
-            copies=copies,
-            position=stage + 1,
-            length=length,
-            fan_out=fan_out,
-            errors_of_copies=combine,
-        )
+        place = Placement(copies=copies, errors_of_copies=combine)
+        place = spread.placed(str(stage + 1), place, shared=True)
         for slot in range(copies):
             slots[stage, slot] = (place, policy.initial(), ())
     for epoch, which in enumerate(losses):
@@ -173,7 +180,7 @@ def test_the_bound_of_approximate_is_never_above_its_budget(
     now = bound(
         [
             SlotFacts(
-                operator=f"stage-{stage}",
+                operator=str(stage + 1),
                 slot=slot,
                 divergence=policy.threshold(state, place),
                 theta=policy.threshold(state, place),
@@ -184,6 +191,7 @@ def test_the_bound_of_approximate_is_never_above_its_budget(
             for (stage, slot), (place, state, lost) in slots.items()
         ],
         budget=policy.budget,
+        amplification=spread,
     )
     assert 0 <= now.spent <= now.worst_now <= now.ceiling == total
     assert now.holds

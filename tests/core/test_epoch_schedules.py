@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tether.core.barrier import Barrier
-from tether.core.mini_batch import MiniBatch
-from tether.core.rewind import RewindPlan, plan_rewind
-from tether.core.upstream_backup import UpstreamBackup
+from tether.policies.barrier import Barrier
+from tether.policies.mini_batch import MiniBatch
+from tether.policies.upstream_backup import UpstreamBackup
+from tether.protocols.rewind import RewindPlan, plan_rewind
 
 from .epoch_run import EpochRun
 from .small_graphs import DIAMOND, LOOP, PAIRS, PIPELINE, Case, clean_answer, streams_of
 
 if TYPE_CHECKING:
-    from tether.core.policy import Policy
+    from tether.policies.policy import Policy
 
 POLICIES: list[Policy] = [
     MiniBatch(),

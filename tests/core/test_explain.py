@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError
-from tether.core.explain import explain
-from tether.core.mini_batch import MiniBatch
-from tether.core.parse_accuracy import parse_accuracy
-from tether.core.policy import Placement
+from tether.core.placement import Placement
 from tether.core.windows import Decaying, Hopping, Sliding
+from tether.policies.approximate import Approximate
+from tether.policies.explain import explain
+from tether.policies.mini_batch import MiniBatch
+from tether.policies.parse_accuracy import parse_accuracy
 
 
 @given(
@@ -38,8 +38,8 @@ def test_other_policies_say_what_they_do():
     assert "never backed up" in explain(Approximate(float("inf")), Placement())[0]
     assert "nothing is ever lost" in explain(Approximate(0), Placement())[-1]
     assert "pile up" in explain(Approximate(9, window=Decaying(60)), Placement())[-1]
-    pipeline = Placement(position=1, length=2, fan_out=3.0)
-    assert "number 1 of 2" in explain(Approximate(9), pipeline)[1]
+    pipeline = Placement(sharers=2, amplification=3.0)
+    assert "counts 3 times at most: its part is 9 / 6 = 1.5" in explain(Approximate(9), pipeline)[1]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tether.core.barrier import Barrier
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.graph import Edge, Graph, Node, SlotId, mark_feedback
-from tether.core.mini_batch import MiniBatch
-from tether.core.rewind import check_source, must_go_back, plan_rewind
-from tether.core.upstream_backup import UpstreamBackup
+from tether.policies.barrier import Barrier
+from tether.policies.mini_batch import MiniBatch
+from tether.policies.upstream_backup import UpstreamBackup
+from tether.protocols.rewind import check_source, must_go_back, plan_rewind
 
 from .small_graphs import DIAMOND, LOOP, PAIRS
 

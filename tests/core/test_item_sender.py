@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.item_sender import (
+from tether.protocols.item_sender import (
     AcceptItems,
     ItemsAcked,
     ItemsOffered,

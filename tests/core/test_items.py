@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tether.core.items import (
+from tether.protocols.items import (
     Acknowledge,
     BackUpItems,
     BackUpPunctuation,

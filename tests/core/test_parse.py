@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.approximate import Approximate
-from tether.core.barrier import Barrier
 from tether.core.errors import BadValueError, TetherError
-from tether.core.mini_batch import MiniBatch
-from tether.core.no_tolerance import NoTolerance
-from tether.core.parse import parse_policy
-from tether.core.upstream_backup import UpstreamBackup
 from tether.core.windows import Decaying, Hopping, Sliding
+from tether.policies.approximate import Approximate
+from tether.policies.barrier import Barrier
+from tether.policies.mini_batch import MiniBatch
+from tether.policies.no_tolerance import NoTolerance
+from tether.policies.parse import parse_policy
+from tether.policies.upstream_backup import UpstreamBackup
 
 if TYPE_CHECKING:
-    from tether.core.policy import Policy
+    from tether.policies.policy import Policy
 
 
 @pytest.mark.parametrize(

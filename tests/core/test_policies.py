@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import json
 import math
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.approximate import Approximate
-from tether.core.barrier import Barrier
 from tether.core.budget import Budget
 from tether.core.errors import BadValueError
-from tether.core.mini_batch import MiniBatch
-from tether.core.no_tolerance import NoTolerance
-from tether.core.policy import (
+from tether.core.placement import Placement
+from tether.core.windows import Decaying, Hopping, Sliding
+from tether.policies.approximate import Approximate
+from tether.policies.barrier import Barrier
+from tether.policies.events import (
     BackupCounts,
-    BackUpState,
     BarrierAligned,
     EpochApplied,
     Event,
     Flushed,
-    Instruction,
-    Placement,
-    Policy,
-    RecordFailures,
     Recovered,
     RowsReady,
-    SlotPolicyState,
     WindowEnd,
 )
-from tether.core.upstream_backup import UpstreamBackup
-from tether.core.windows import Decaying, Hopping, Sliding
+from tether.policies.instructions import BackUpState, Instruction, RecordFailures
+from tether.policies.memory import SlotPolicyState
+from tether.policies.mini_batch import MiniBatch
+from tether.policies.no_tolerance import NoTolerance
+from tether.policies.upstream_backup import UpstreamBackup
+
+if TYPE_CHECKING:
+    from tether.policies.policy import Policy
 
 PLACE = Placement(copies=2)
 ALL: list[Policy] = [
@@ -145,8 +146,12 @@ def test_the_end_of_a_hopping_window_is_recorded_once() -> None:
 def test_sliding_restores_theta_within_the_same_epoch() -> None:
     policy = Approximate(1000, window=Sliding(10, "epochs"))
     state, _ = policy.step(policy.initial(), Recovered(epoch=5), PLACE)
-    assert policy.step(state, applied(200.0, number=13), PLACE)[1] != ()
-    assert policy.step(state, applied(200.0, number=14), PLACE)[1] == ()
+    assert isinstance(policy.step(state, applied(200.0, number=13), PLACE)[1][0], BackUpState)
+    later, asked = policy.step(state, applied(200.0, number=14), PLACE)
+    # Not before it is durable: a loss is priced by what is.
+    assert asked == (RecordFailures(failures=0, state=later),)
+    assert policy.threshold(later, PLACE) == 250
+    assert policy.step(later, applied(200.0, number=15), PLACE)[1] == ()
 
 
 def test_decaying_uses_the_whole_share_always() -> None:

@@ -15,6 +15,7 @@ ALLOWED = {
     "dataclasses",
     "fractions",
     "functools",
+    "hashlib",
     "itertools",
     "math",
     "msgspec",

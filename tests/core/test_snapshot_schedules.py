@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tether.core import alignment as al
-from tether.core import snapshots as sn
-from tether.core.barrier import Barrier
-from tether.core.rewind import Restore, RewindPlan, plan_rewind
+from tether.policies.barrier import Barrier
+from tether.protocols import alignment as al
+from tether.protocols import snapshots as sn
+from tether.protocols.rewind import Restore, RewindPlan, plan_rewind
 
 from .schedules import drive
 from .small_graphs import (

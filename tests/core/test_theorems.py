@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tether.core.approximate import Approximate
-from tether.core.policy import Placement
+from tether.core.placement import Placement
 from tether.core.windows import Decaying, Hopping, Sliding
+from tether.policies.approximate import Approximate
 
 from .adversary import Now, Slot, advance, close_windows, query, state_error
 
@@ -68,6 +68,7 @@ def where(slot: Slot, now: Now, spot: str) -> float:
     budget=st.tuples(amounts, amounts, amounts),
     copies=st.lists(st.integers(1, 3), min_size=1, max_size=3),
     fan_out=st.sampled_from([0.0, 0.3, 1.0, 2.0, 7.7]),
+    gain=st.sampled_from([0.0, 0.3, 1.0, 2.0, 7.7]),
     combine=st.sampled_from(["add", "max"]),
     early=st.sampled_from([0.6, 1.0]),
     story=stories,
@@ -78,20 +79,21 @@ def test_any_failures_of_any_slots_stay_within_the_budget(
     budget: tuple,
     copies: list,
     fan_out: float,
+    gain: float,
     combine: str,
     early: float,
     story: list,
     alpha: int,
 ) -> None:
     policy = Approximate(*budget, early=early)
-    slots = query(policy, copies=copies, fan_out=fan_out, combine=combine)
+    slots = query(policy, copies=copies, fan_out=fan_out, combine=combine, gain=gain)
     play(slots, story)
     theta, most, gamma = (Fraction(part) for part in budget)
     items = sum((toll.items for slot in slots for toll in slot.losses), Fraction(0))
     unacked = sum((toll.unacked for slot in slots for toll in slot.losses), Fraction(0))
     beta = max(Fraction(1), Fraction(fan_out))
-    assert state_error(slots) <= theta
-    assert state_error(slots) + alpha * items <= theta + alpha * most  # Θ + Lα
+    assert state_error(slots, gain=gain) <= theta
+    assert state_error(slots, gain=gain) + alpha * items <= theta + alpha * most  # Θ + Lα
     assert unacked + beta * items <= gamma + beta * most  # Γ + Lβ
 
 

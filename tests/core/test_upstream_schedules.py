@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tether.core import upstream_items as up
-from tether.core.items import Acknowledge
-from tether.core.upstream_backup import UpstreamBackup
+from tether.policies.upstream_backup import UpstreamBackup
+from tether.protocols import upstream_items as up
+from tether.protocols.items import Acknowledge
 
 from .schedules import drive
 from .small_graphs import CASES, DIAMOND, PIPELINE, Case, clean_answer, streams_of

@@ -10,16 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tether.core.errors import BadValueError
-from tether.core.policy import EpochApplied, Recovered, SlotPolicyState, WindowEnd
-from tether.core.windows import (
-    Decaying,
-    Hopping,
-    Sliding,
-    Window,
-    after_epoch,
-    after_loss,
-    after_window,
-)
+from tether.core.windows import Decaying, Hopping, Sliding, Window
+from tether.policies.events import EpochApplied, Recovered, WindowEnd
+from tether.policies.memory import SlotPolicyState
+from tether.policies.window_effects import after_epoch, after_loss, after_window
 
 KINDS = [Hopping, Sliding, Decaying]
 
@@ -198,3 +192,15 @@ def test_decaying_losses_fade_and_pile_up_to_a_stated_sum() -> None:
     assert total == pytest.approx(worst)
     with pytest.raises(BadValueError, match="gap"):
         window.piled_up(1.0, gap=0)
+
+
+@pytest.mark.parametrize("kind", [Sliding, Hopping])
+def test_a_clock_that_falls_back_gives_nothing_back_early(kind: type[Window]) -> None:
+    """A loss that is placed by an older clock is no older than those before it."""
+    window = kind(60)
+    state = after_loss(window, SlotPolicyState(), Recovered(epoch=1, newest_event_time=100.0))
+    state = after_loss(window, state, Recovered(epoch=2, newest_event_time=20.0))
+    assert state == SlotPolicyState(failures=2, failed_at=(100.0, 100.0))
+    unplaced = after_loss(window, state, Recovered(epoch=3))
+    later = after_epoch(window, unplaced, epoch(3, newest_event_time=15.0, watermark=85.0))
+    assert later == SlotPolicyState(failures=3, failed_at=(100.0,) * 3)

@@ -7,9 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tether.core import upstream_items as up
-from tether.core.item_sender import ItemsAcked, ItemsOffered, ReleaseItems, SendItems
-from tether.core.items import Acknowledge, StateSaved, TakeItems
+from tether.protocols import upstream_items as up
+from tether.protocols.item_sender import ItemsAcked, ItemsOffered, ReleaseItems, SendItems
+from tether.protocols.items import Acknowledge, StateSaved, TakeItems
 
 from .small_graphs import Answer, Case, Item, add, sent
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tether.core.graph import Channel, SlotId
-    from tether.core.upstream_backup import UpstreamBackup
+    from tether.policies.upstream_backup import UpstreamBackup
 
 
 @dataclass(frozen=True)

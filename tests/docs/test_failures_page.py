@@ -7,7 +7,7 @@ from typing import get_args
 
 from tests.chaos.matrix import FAULTS, as_table
 
-from tether.spark.faults import Point
+from tether.chaos.faults import Point
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "failures.md").read_text(encoding="utf-8")
 NOT_IN_PROTOCOL = {"between epochs", "random", "every"}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tether.core.policy import BackUpState, EpochApplied, Placement, Recovered, SlotPolicyState
+from tether.core.placement import Placement
+from tether.policies.events import EpochApplied, Recovered
+from tether.policies.instructions import BackUpState, RecordFailures
 from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
-    from tether.core.approximate import Approximate
+    from tether.policies.approximate import Approximate
+    from tether.policies.memory import SlotPolicyState
     from tether.state.vector import Vector
 
 
@@ -18,6 +21,7 @@ class Survivor:
     def __init__(self, policy: Approximate, size: int, dtype: str, norm: str) -> None:
         self.policy, self.made = policy, (size, dtype, norm)
         self.policy_state: SlotPolicyState = policy.initial()
+        self.durable = self.policy_state
         self.frames: list[dict] = []
         self.epoch = 0
         self.vector, self.state = self._empty()
@@ -44,6 +48,9 @@ class Survivor:
         )
         self.policy_state, asked = self.policy.step(self.policy_state, event, Placement())
         for one in asked:
+            self.durable = self.policy_state
+            if isinstance(one, RecordFailures):
+                continue
             assert isinstance(one, BackUpState)
             exports = self.state.export(one.target)
             if exports and all(export.full for export in exports.values()):
@@ -54,13 +61,16 @@ class Survivor:
         self.epoch += 1
 
     def lose(self, *, time: float) -> float:
-        """Lose the state and restore it; give θ at the loss."""
-        theta = self.theta
+        """Lose the state and restore it; give θ at the loss, as far as that is durable."""
+        theta = self.policy.threshold(self.durable, Placement())
+        lost = self.state.divergence(exact=True)
+        assert lost <= theta, f"{lost} is lost, and priced at {theta}"
         self.vector, self.state = self._empty()
         self.state.begin_restore()
         for frame in self.frames:
             self.state.restore(frame)
         self.state.finish_restore(self.epoch - 1)
         event = Recovered(epoch=self.epoch, newest_event_time=time)
-        self.policy_state, _ = self.policy.step(self.policy_state, event, Placement())
+        self.policy_state, _ = self.policy.step(self.durable, event, Placement())
+        self.durable = self.policy_state
         return theta

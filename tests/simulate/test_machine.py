@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tether.core.approximate import Approximate
+from tether.policies.approximate import Approximate
 from tether.simulate import Fault, Scenario, World
 from tether.simulate.faults import SHARES
 

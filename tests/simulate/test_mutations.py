@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tether.core.approximate import Approximate
 from tether.core.thresholds import initial_thresholds
+from tether.core.windows import Sliding
+from tether.policies.approximate import Approximate
 from tether.simulate import Fault, Scenario
 from tether.simulate.slot import Slot
 
@@ -17,8 +19,9 @@ from .test_theorems import adversarial, worst_moments
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tether.core.policy import Placement, SlotPolicyState
+    from tether.core.placement import Placement
     from tether.core.thresholds import Thresholds
+    from tether.policies.memory import SlotPolicyState
     from tether.simulate.slot import Step
     from tether.simulate.store import Record
 
@@ -51,6 +54,21 @@ class GoesOnBeforeTheCountIsDurable(Slot):
 class BacksUpTooLittle(Slot):
     def to_save(self, step: Step) -> Record | None:
         return super().to_save(step._replace(backup=None))
+
+
+class KeepsToItselfWhatAWindowGaveBack(Slot):
+    """Uses the larger θ, and leaves the smaller one in the store."""
+
+    def to_save(self, step: Step) -> Record | None:
+        record = super().to_save(step)
+        if record is None or not record.frame:
+            return None
+        return replace(record, policy_state=self.told)
+
+    @property
+    def told(self) -> SlotPolicyState:
+        known = [r.policy_state for r in self.world.log(self).records if r.policy_state is not None]
+        return known[-1] if known else self.world.scenario.policy.initial()
 
 
 class AcceptsAllOutputsAtOnce(Slot):
@@ -90,6 +108,12 @@ def test_going_on_before_the_count_is_durable_is_found() -> None:
 
 def test_not_backing_up_is_found() -> None:
     broken(BacksUpTooLittle, adversarial((2000, 30, 30)), worst_moments())
+
+
+def test_a_threshold_given_back_in_memory_only_is_found() -> None:
+    policy = Approximate(2000, 30, 30, window=Sliding(0.3))
+    scenario = adversarial((0, 0, 0), policy=policy)
+    broken(KeepsToItselfWhatAWindowGaveBack, scenario, worst_moments(every=0.2))
 
 
 def test_sending_more_than_gamma_is_found() -> None:

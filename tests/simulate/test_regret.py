@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tether.core.approximate import Approximate
-from tether.core.policy import Placement
+from tether.core.placement import Placement
+from tether.policies.approximate import Approximate
 
 from .survivor import Survivor
 

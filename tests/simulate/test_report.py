@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tether.cli.app import app
-from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError, TetherError
+from tether.policies.approximate import Approximate
 from tether.simulate import Scenario, World, simulate
 from tether.simulate.plot import draw
 from tether.simulate.report import summarise

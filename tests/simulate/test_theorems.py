@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tether.core.approximate import Approximate
-from tether.core.windows import Hopping
+from tether.core.windows import Hopping, Sliding
+from tether.policies.approximate import Approximate
 from tether.simulate import Fault, Scenario, World
 from tether.simulate.faults import SHARES
 
@@ -160,6 +160,23 @@ def test_every_hopping_window_has_its_answer_within_the_bounds(
     )
     world = check(scenario, aimed(scenario, schedule))
     assert world.ideal_answers
+
+
+@settings(max_examples=15)
+@given(
+    length=st.sampled_from([0.05, 0.11, 0.3]),
+    budget=st.sampled_from([(500, 60, 60), (60, 7, 1)]),
+    schedule=schedules,
+    seed=st.integers(0, 99),
+)
+def test_what_any_sliding_window_loses_is_within_the_bounds(
+    *, length: float, budget: tuple, schedule: list, seed: int
+) -> None:
+    policy = Approximate(*budget, window=Sliding(length))
+    scenario = adversarial((0, 0, 0), policy=policy, rounds=12, seed=seed)
+    world = check(scenario, aimed(scenario, schedule))
+    if not world.ledger.tolls:
+        assert world.state_error(0) == 0
 
 
 def test_a_hopping_window_gives_the_thresholds_back_at_its_end() -> None:

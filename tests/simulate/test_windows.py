@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from tether.core.approximate import Approximate
 from tether.core.windows import Decaying, Sliding
+from tether.policies.approximate import Approximate
 
 from .survivor import Survivor
 

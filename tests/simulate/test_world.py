@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError
 from tether.core.windows import Decaying, Hopping, Sliding
+from tether.policies.approximate import Approximate
 from tether.simulate import Fault, Scenario, Timing, World, draw_faults, simulate
 from tether.simulate.clock import Clock
 from tether.simulate.faults import SHARES
@@ -127,7 +127,7 @@ def test_items_that_a_test_injects_are_part_of_the_truth() -> None:
     [
         {"copies": 0},
         {"batch": 2.5},
-        {"policy": Approximate(1, window=Sliding(3))},
+        {"policy": Approximate(1, window=Sliding(3, "epochs"))},
         {"policy": Approximate(1, window=Decaying(3))},
         {"policy": Approximate(1, window=Hopping(3, "items"))},
     ],

@@ -9,20 +9,19 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.parquet as pq
-import pyspark
 
 from tether.testing.leftovers import Leftovers, arenas_of, is_locked
 from tether.testing.processes import kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from tether.spark.faults import Fault
+    from tether.chaos.faults import Fault
 
 LONGEST_SECONDS = 400
 
@@ -38,20 +37,6 @@ def from_the_start(executors: int) -> dict[str, str]:
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{LONGEST_SECONDS}s",
     }
-
-
-def spark_environment(work: Path, master: str) -> dict[str, str]:
-    """The environment of a process that opens a session of its own."""
-    environment = dict(os.environ)
-    if master.startswith("local-cluster"):
-        # Links to Spark's own folders: local-cluster writes its executors' files below it.
-        home = work / "spark-home"
-        if not home.exists():
-            home.mkdir()
-            for entry in Path(pyspark.__file__).parent.iterdir():
-                (home / entry.name).symlink_to(entry)
-        environment["SPARK_HOME"] = str(home)
-    return environment
 
 
 @dataclass
@@ -100,7 +85,7 @@ class Counting:
             "--arena-scope": self.arena_scope,
         }
         command += [str(part) for option in options.items() for part in option]
-        environment = {**spark_environment(self.work, self.master), **self.left.environment()}
+        environment = {**os.environ, **self.left.environment()}
         environment["TETHER_FAULTS"] = msgspec.json.encode(faults).decode()
         if self.conf:
             options_ = " ".join(f"--conf {name}={value}" for name, value in self.conf.items())

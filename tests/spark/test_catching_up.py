@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
-from tether.spark.checkpoint import SparkCheckpoint
-from tether.spark.exactness import same_again
-from tether.spark.part import Part
+from tether.engine.query.part import Part
+from tether.spark.graph.exactness import same_again
+from tether.spark.logs.checkpoint import SparkCheckpoint
 from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.injector import Injector
 

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from tether.core.errors import TetherError
-from tether.spark.checkpoint import SparkCheckpoint
 from tether.spark.epoch_sink import to_epochs
-from tether.spark.supervision import Supervisor
+from tether.spark.logs.checkpoint import SparkCheckpoint
+from tether.spark.running.supervision import Supervisor
 
 # The supervisor's thread is one of Spark's own kind, which asks for a context.
 pytestmark = pytest.mark.usefixtures("spark")

@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from hypothesis import settings
 
 import tether
-from tether.backup.commits import CommitRecord
-from tether.core.barrier import Barrier
+from tether.chaos.faults import Fault
 from tether.core.errors import BackupUnreadableError
-from tether.core.upstream_backup import UpstreamBackup
-from tether.spark.background import look
-from tether.spark.commit_entries import slot_commit
-from tether.spark.faults import Fault
-from tether.spark.lost import LostStateError
-from tether.spark.residents import Resident
-from tether.spark.snapshot_keeper import SnapshotKeeper
-from tether.spark.story import Story
+from tether.engine.query.snapshot_keeper import SnapshotKeeper
+from tether.engine.recovery.lost import LostStateError
+from tether.engine.slot.residents import Resident
+from tether.engine.writing.background import look
+from tether.observe.story import Story
+from tether.policies.barrier import Barrier
+from tether.policies.upstream_backup import UpstreamBackup
+from tether.spark.graph.exactness import keeps_rows
 from tether.state.identity import Owner
 
-from .test_slot_protocol import Harness, SlotMachine
-
-
-class LoggingHarness(Harness):
-    """Commits logged rows too, as ``Part`` does."""
-
-    def commit(self, status):
-        items = {"count/0": status.logged} if status.logged else {}
-        if items or status.frame or status.recovery:
-            slots = {"count/0": slot_commit(status)} if status.frame or status.recovery else {}
-            record = CommitRecord(epoch=status.epoch, run="r", slots=slots, items=items)
-            self.store.append_commit(record)
-        assert status.recovery is None or status.recovery.exact
-        self.lineage = status.lineage
-        self.committed = status.epoch
+from .one_slot import Harness
+from .test_slot_protocol import SlotMachine
 
 
 class ReplayingSlotMachine(SlotMachine):
     policy = UpstreamBackup(0.3, most_items=20)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.harness.close()
-        self.harness = LoggingHarness(self.policy, self.root)
 
 
 TestReplay = ReplayingSlotMachine.TestCase
@@ -62,7 +46,7 @@ TestEarly.settings = settings(max_examples=25, stateful_step_count=15, deadline=
 
 @pytest.fixture
 def logging(tmp_path):
-    harness = LoggingHarness(UpstreamBackup(1.0, of_items=10), tmp_path)
+    harness = Harness(UpstreamBackup(1.0, of_items=10), tmp_path)
     yield harness
     harness.close()
 
@@ -111,7 +95,7 @@ class SnapshotHarness(Harness):
     def __init__(self, policy, root):
         super().__init__(policy, root)
         self.story = Story()
-        self.keeper = SnapshotKeeper(policy, [("count", 0)], self.story)
+        self.keeper = SnapshotKeeper(policy, [("count", 0)], self.story, readable=100)
         self.barrier = None
 
     def program(self, epoch, purpose="epoch", faults=()):
@@ -231,7 +215,7 @@ def test_flushing_writes_a_complete_snapshot_of_the_last_epoch(snapshots):
     for epoch in range(5):
         slot.epoch([[epoch]])
     slot.barrier = slot.keeper.next()
-    from tether.spark.slot_beside import SlotBesideEpochs
+    from tether.engine.slot.beside import SlotBesideEpochs
 
     work = SlotBesideEpochs(slot.program(4, "flush"), 0, "attempt", Owner.of(0))
     work.flush()
@@ -313,3 +297,47 @@ def test_an_early_backup_counts_only_when_an_epoch_has_reported_it(tmp_path):
     counts, durable = slot.counts(), restored(slot, 3)
     assert sum(abs(counts[key] - durable.get(key, 0)) for key in counts) == at_once.divergence
     slot.close()
+
+
+def test_an_early_backup_of_an_earlier_driver_never_counts(tmp_path):
+    """A new driver removes all frames that no record names, that of the early backup among them."""
+    from tether.backup.sweeping import sweep
+
+    slot = Harness(tether.Approximate(40, early=0.5, backup_target=0.0), tmp_path)
+    slot.commit(slot.run(0, [[1] * 12]))
+    resident = Resident(slot.program(1), 0, Owner.of(0))
+    resident.attach()
+    early, notes = resident.memory().early, resident.notes
+    resident.release()
+    while look(notes, early.work) is None:
+        pass
+    sweep(slot.store, slot.store.read_commits().history, 0, orphans=True)
+    slot.restart()
+    status = slot.run(1, [[1] * 3])
+    slot.commit(status)
+    assert (status.frame, status.divergence) == (None, 15)
+    slot.lose_state()
+    recovered = slot.run(2, [[1]])
+    assert recovered.recovery.unreadable == []
+    assert recovered.recovery.bound >= 15
+    slot.close()
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        (tether.MiniBatch(), True),
+        (UpstreamBackup(), True),
+        (tether.Approximate(100), True),  # none of its items may be lost, by default
+        (tether.Approximate(100, max_lost_items=50), True),
+        (tether.Approximate(100, max_lost_items=math.inf), False),
+        (tether.NoTolerance(), False),
+    ],
+)
+def test_rows_that_come_once_are_kept_where_a_limit_of_lost_items_is_promised(policy, kept):
+    for replays, expected in ((False, kept), (True, False)):
+        query = SimpleNamespace(
+            operators={"count": SimpleNamespace(policy=policy)},
+            flow=SimpleNamespace(sources=[SimpleNamespace(replays=replays)]),
+        )
+        assert keeps_rows(query) == expected

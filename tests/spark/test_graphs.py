@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 
@@ -42,6 +43,9 @@ class Total(tether.Operator):
 
     def setup(self, state):
         self.totals = state.table("totals", {"k": pa.int64()}, {"n": "int64"})
+
+    def amplification(self, before):
+        return 0.0 if isinstance(before, Partial) else math.inf  # counts of an epoch's rows alone
 
     def process(self, batch, out):
         self.totals.add(batch.select(["k"]), n=batch["n"])
@@ -176,6 +180,9 @@ class Ahead(tether.Operator):
     def on_feedback(self, items, out):
         self.model.put(pa.record_batch({"name": [0]}), value=[max(items["value"].to_pylist())])
 
+    def amplification(self, before):
+        return 1.0 if isinstance(before, Behind) else math.inf  # the newest count replaces the last
+
     def process(self, batch, out):
         values = [row["value"] for b in self.model.batches() for row in b.to_pylist()]
         model = np.full(batch.num_rows, values[0] if values else -1)
@@ -193,6 +200,9 @@ class Behind(tether.Operator):
 
     def process(self, batch, out):
         out.emit({"model": batch["model"]})
+
+    def amplification(self, before):
+        return 0.0  # its count is of epochs, whatever comes
 
     def on_epoch_end(self, out):
         self.epochs.add(pa.record_batch({"name": [0]}), n=[1])
@@ -336,8 +346,33 @@ def test_windows_by_event_time_end_when_the_watermark_has_passed_them(spark, tmp
     assert ended[0][2] == 7
 
 
+def test_a_flush_between_epochs_leaves_the_clock_alone(spark, tmp_path):
+    """As where slots are spread anew: windows that are about to end still do."""
+    stamps = [[1, 30], [59, 131]]
+    tables = [pa.table({"at": pa.array(s, pa.timestamp("s"))}) for s in stamps]
+    write_epochs(tmp_path / "in", tables)
+    ended = []
+    query = (
+        tether.stream(read_epochs(spark, tmp_path / "in", "at timestamp"))
+        .apply(PerWindow(), parallelism=1, window=tether.Hopping(60), event_time="at")
+        .start(
+            lambda df, epoch: ended.extend(tuple(row) for row in df.collect()),
+            tolerance=tether.Approximate(1000),
+            **options(tmp_path),
+        )
+    )
+    query.processAllAvailable()
+    (part,) = query._driver._parts
+    part.flush(part.committed_epoch)
+    write_epochs(tmp_path / "in", [pa.table({"at": pa.array([132], pa.timestamp("s"))})], first=2)
+    query.processAllAvailable()
+    assert query.bound().spent == 0
+    query.stop()
+    assert [(start, end) for start, end, _ in ended] == [(0, 60), (60, 120)]
+
+
 def test_a_hopping_window_gives_back_what_failures_took(spark, tmp_path):
-    from tether.spark.faults import Fault
+    from tether.chaos.faults import Fault
 
     tables = skewed_keys(6, rows=200, keys=20, seed=5)
     write_epochs(tmp_path / "in", tables)

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from tether.spark import held_back
-from tether.spark.held_back import HeldBack, HeldBackError
-from tether.spark.spreading import live_executors
+from tether.spark.places import held_back
+from tether.spark.places.held_back import HeldBack, HeldBackError
+from tether.spark.places.spreading import live_executors
 from tether.testing.epochs import read_epochs, write_epochs
 
 

@@ -7,8 +7,8 @@ from pyspark.sql.types import StructType
 
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
-from tether.spark.consistency import BSP
-from tether.spark.prepared import prepare
+from tether.spark.graph.consistency import BSP
+from tether.spark.graph.prepared import prepare
 from tether.spark.session import NARROW_COLUMNS, ROWS_PER_BATCH, is_narrow, tune_epochs
 from tether.spark.sinks import discard
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tether.spark import pinning
+from tether.spark.places import pinning
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Plain-Python models of the primitives, and exact distances, to compare with."""
+"""A table as a plain dict, with its backups, to compare with."""
 
 from __future__ import annotations
 
@@ -8,33 +8,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable
 
     import pyarrow as pa
 
     from tether.state import Export, Table
 
 Row = dict[str, Any]
-
-
-def exact_distance(
-    live: Mapping[Hashable, Row],
-    durable: Mapping[Hashable, Row],
-    norm: str,
-    weights: Mapping[str, float],
-) -> Fraction:
-    """The divergence in exact arithmetic; the square of it for l2."""
-    if norm == "count":
-        return Fraction(abs(len(live) - len(durable)))
-    terms = [Fraction(0)]
-    for key in live.keys() | durable.keys():
-        mine, theirs = live.get(key, {}), durable.get(key, {})
-        for column, weight in weights.items():
-            difference = Fraction(mine.get(column, 0)) - Fraction(theirs.get(column, 0))
-            terms.append(Fraction(weight) * abs(difference))
-    if norm == "max":
-        return max(terms)
-    return sum((t * t if norm == "l2" else t for t in terms), Fraction(0))
 
 
 def check_divergence(reported: float, exact: Fraction, norm: str, *, whole: bool) -> None:
@@ -53,8 +33,8 @@ def check_divergence(reported: float, exact: Fraction, norm: str, *, whole: bool
 class TableModel:
     """A table with key column ``k``, as a dict, with what is durable and what to roll back to."""
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
+    def __init__(self, starts: dict[str, Any]) -> None:
+        self.starts = starts
         self.live: dict[Hashable, Row] = {}
         self.durable: dict[Hashable, Row] = {}
         self.frames: list[list[pa.RecordBatch]] = []
@@ -73,19 +53,18 @@ class TableModel:
         del self.frames[frames:]
         self.touched = set()
 
-    def _row(self, key: Hashable) -> tuple[Row, bool]:
+    def _row(self, key: Hashable) -> Row:
         self.touched.add(key)
-        new = key not in self.live
-        return self.live.setdefault(key, dict.fromkeys(self.columns, 0)), new
+        return self.live.setdefault(key, dict(self.starts))
 
     def change(self, operation: str, keys: Iterable[Hashable], **columns: list[Any]) -> None:
         for at, key in enumerate(keys):
-            row, new = self._row(key)
+            row = self._row(key)
             for name, values in columns.items():
                 value = values[at]
                 if operation == "add":
                     row[name] += value
-                elif operation == "put" or new:
+                elif operation == "put":
                     row[name] = value
                 elif operation == "maximum":
                     row[name] = max(row[name], value)

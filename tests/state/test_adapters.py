@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tether.core.errors import BadValueError
+from tether.core.errors import BackupUnreadableError, BadValueError
 from tether.state import SlotState
 from tether.state.river import LinearModel, PickledModel, river_model
 from tether.state.sketches import sketch
@@ -139,3 +139,97 @@ def test_a_sketch_survives_export_rollback_and_copying() -> None:
 def test_what_cannot_be_updated_after_reading_is_refused() -> None:
     with pytest.raises(BadValueError, match="cannot be state"):
         sketch(datasketches.update_theta_sketch(12))
+
+
+def clear_or(change: Any) -> Any:
+    """Changes that also empty the state now and then, as windows do."""
+
+    def changed(some: Any, draw: random.Random) -> None:
+        if draw.random() < 0.3:
+            some.clear()
+        else:
+            change(some, draw)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: sketch(datasketches.kll_floats_sketch(200)), feed_floats),
+        (lambda: sketch(datasketches.count_min_sketch(4, 256)), feed),
+        (lambda: sketch(datasketches.hll_sketch(10)), feed),
+    ],
+    ids=["kll", "count-min", "hll"],
+)
+def test_a_sketch_that_is_emptied_and_filled_again_is_another(make: Any, change: Any) -> None:
+    """As many items of another window are not the same items."""
+    check_state(make, clear_or(change), schedules=4)
+    state = SlotState.heap()
+    handle = state.object("s", make())
+    state.begin(0)
+    change(handle.value, random.Random(0))
+    handle.export(0.0)
+    handle.value.clear()
+    assert handle.divergence() == 20.0
+    change(handle.value, random.Random(1))
+    assert handle.divergence() == 40.0
+    before = handle.value.backup_state()
+    state.commit(0)
+    state.begin(1)
+    handle.value.reset()
+    state.rollback()
+    assert handle.value.backup_state() == before
+
+
+def test_a_sketch_of_distinct_items_tells_how_many_it_may_lack() -> None:
+    """Why not the difference of the estimates: it can grow far beyond the one item that is missing."""
+    missing = 34
+    live, survivor = (sketch(datasketches.hll_sketch(6)) for _ in range(2))
+    live.update(missing)
+    assert live.state_divergence(survivor.backup_state()) == 1.0
+    gap = live.get_estimate() - survivor.get_estimate()
+    assert gap == pytest.approx(1.0, rel=1e-3)
+    for item in set(range(3_000)) - {missing}:
+        live.update(item)
+        survivor.update(item)
+        gap = max(gap, abs(live.get_estimate() - survivor.get_estimate()))
+    assert gap > 20
+    assert live.state_divergence(survivor.backup_state()) == 1.0
+
+
+def test_a_union_in_place_of_a_sketch_counts_as_all_that_it_may_hold() -> None:
+    state = SlotState.heap()
+    handle = state.object("s", sketch(datasketches.hll_sketch(12)))
+    state.begin(0)
+    union = datasketches.hll_union(12)
+    other = datasketches.hll_sketch(12)
+    for item in range(500):
+        other.update(item)
+    union.update(other)
+    handle.value.sketch = union.get_result()
+    assert 500 <= handle.divergence() < 600
+    handle.export(0.0)
+    handle.value.update("more")
+    assert handle.divergence() == 1.0
+
+
+def test_a_model_that_is_replaced_shares_nothing_with_its_backup() -> None:
+    from river import tree
+
+    state = SlotState.heap()
+    model = river_model(tree.HoeffdingTreeClassifier(), allow_pickle=True)
+    handle: Any = state.object("m", model)
+    state.begin(0)
+    learn(handle.value, random.Random(1))
+    handle.export(0.0)
+    handle.value.model = tree.HoeffdingTreeClassifier()
+    for _ in range(4):
+        handle.value.learn_one(*example(random.Random(2)))
+    assert handle.divergence() == 5 + 5
+    assert copy.deepcopy(handle.value).updates == 5
+
+
+def test_an_image_that_is_cut_off_is_refused() -> None:
+    with pytest.raises(BackupUnreadableError, match="cut off"):
+        sketch(datasketches.kll_floats_sketch(200)).recover_state(b"short")

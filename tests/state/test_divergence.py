@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.state.model import check_divergence, exact_distance
+from tests.state.model import check_divergence
 
 from tether.core.errors import BadValueError
 from tether.state import SlotState
 from tether.state.selection import worst_first
+from tether.testing.oracle import distance
 
 ANY = st.floats(allow_nan=False, allow_infinity=False, width=64)
 SOME = st.floats(-1e9, 1e9)
@@ -44,7 +45,8 @@ def test_floats_are_never_under_reported(norm: str, steps: Any, weight: float) -
                     durable[at] = value
         live = {at: {"value": value} for at, value in enumerate(vector.values.tolist())}
         kept = {at: {"value": value} for at, value in enumerate(durable)}
-        exact = exact_distance(live, kept, norm, {"value": weight})
+        exact = distance(vector.spec, live, kept)
+        assert isinstance(exact, Fraction)
         reported = vector.divergence(exact=True)
         assert Fraction(reported) ** (2 if norm == "l2" else 1) >= exact
         check_divergence(reported, exact, norm, whole=False)
@@ -64,7 +66,7 @@ def test_any_integers(norm: str, steps: Any) -> None:
         keys, values = zip(*changes, strict=True)
         table.put([pa.array(keys)], n=pa.array(values, pa.int64()))
         live.update({key: {"n": value} for key, value in changes})
-        exact = exact_distance(live, durable, norm, {"n": 1.0})
+        exact = distance(table.spec, live, durable)
         reported = table.divergence(exact=True)
         assert Fraction(reported) >= exact
         assert reported <= float(exact) * (1 + 1e-12)

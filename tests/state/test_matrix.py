@@ -60,8 +60,12 @@ def test_rows_and_whole_arrays(state: SlotState) -> None:
     assert view.tolist() == [[2, 3, 4], [7, 8, 9]]
     matrix += np.ones((2, 3))
     matrix -= 1
-    matrix *= 2
-    assert view.tolist() == [[4, 6, 8], [14, 16, 18]]
+    matrix *= [0.5, -1, 0]
+    assert view.tolist() == [[1, -3, 0], [3.5, -8, 0]]
+    for factor in (2, -1.5, np.nan, [0.5, 1, 1.5]):
+        with pytest.raises(BadValueError, match="more than 1"):
+            matrix *= factor
+    assert view.tolist() == [[1, -3, 0], [3.5, -8, 0]]
     matrix.assign(np.eye(2, 3))
     assert view.tolist() == [[1, 0, 0], [0, 1, 0]]
     assert matrix.divergence(exact=True) == pytest.approx(2.0)

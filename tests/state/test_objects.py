@@ -74,6 +74,7 @@ def test_export_restore_and_targets(state: SlotState) -> None:
     export = handle.export(5.0)
     assert (export.full, export.carried, export.divergence_after) == (True, 6.0, 0.0)
     assert handle.divergence() == 0.0
+    assert handle.dirty_entries() == 0  # also before the epoch is committed
     state.commit(0)
     assert handle.dirty_entries() == 0
     fresh = SlotState.heap()
@@ -82,6 +83,20 @@ def test_export_restore_and_targets(state: SlotState) -> None:
     fresh.restore({"t": export.batches})
     fresh.finish_restore(0)
     assert (restored.value.count, restored.divergence(), fresh.dirty_entries()) == (6, 0.0, 0)
+
+
+def test_an_object_that_differs_is_dirty_although_its_distance_is_blind(state: SlotState) -> None:
+    class Blind(Tally):
+        def state_divergence(self, backup: bytes) -> float:
+            return 0.0
+
+    handle = state.object("t", Blind())
+    state.begin(0)
+    assert handle.dirty_entries() == 0
+    handle.value.count = 1
+    assert handle.dirty_entries() == 1
+    state.commit(0)
+    assert handle.dirty_entries() == 1
 
 
 class Lying(Tally):

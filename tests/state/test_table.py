@@ -16,7 +16,8 @@ TOP = 2**63 - 1
 
 @pytest.fixture
 def table(state: SlotState) -> Table:
-    made = state.table("t", {"k": pa.int64()}, {"n": "int64", "x": "float64", "seen": "uint8"})
+    columns = {"n": "int64", "x": "float64", "seen": "uint8"}
+    made = state.table("t", {"k": pa.int64()}, columns, starts={"n": 0})
     state.begin(0)
     return made
 
@@ -42,7 +43,7 @@ def test_repeated_keys(table: Table) -> None:
     table.put([[5, 5, 6]], x=[1.0, 2.0, 9.0], seen=[1, 2, 3])
     table.maximum([[7, 7, 5, 5]], n=[-3, -2, 100, 7])
     table.minimum([[8, 8, 6, 6]], n=[3, 2, -100, 7])
-    assert seen(table) == [(5, 100, 2.0, 2), (6, -100, 9.0, 3), (7, -2, 0.0, 0), (8, 2, 0.0, 0)]
+    assert seen(table) == [(5, 100, 2.0, 2), (6, -100, 9.0, 3), (7, 0, 0.0, 0), (8, 0, 0.0, 0)]
 
 
 def test_unique_gives_the_same_as_not(table: Table) -> None:
@@ -344,3 +345,59 @@ def test_one_large_epoch_does_not_keep_its_journal(state: SlotState) -> None:
         state.commit(epoch)
     assert state.resident_bytes() < large - 600_000 * 12
     assert table.values("n")[:6].tolist() == [4] * 5 + [2]
+
+
+def test_count_is_of_keys_that_only_one_side_has(state: SlotState) -> None:
+    """A table of the same size may share nothing with its backup."""
+    table = state.table("t", {"k": pa.int64()}, {"n": "int64"}, divergence="count")
+    state.begin(0)
+    table.add([np.arange(100)], n=1)
+    table.export(0.0)
+    table.clear()
+    table.add([np.arange(1000, 1105)], n=1)
+    assert table.divergence() == 205.0
+    export = table.export(5.0)
+    assert export.full
+    assert table.divergence() == 0.0
+
+
+@pytest.mark.parametrize("divergence", ["l1", "l2", "max", "count"])
+def test_two_clears_do_not_make_a_backup_forget(divergence: str, state: SlotState) -> None:
+    table = state.table("t", {"k": pa.int64()}, {"n": "int64"}, divergence=divergence)
+    state.begin(0)
+    table.add([[1]], n=[1])
+    table.export(0.0)
+    for _ in range(2):
+        table.clear()
+        table.add([[2]], n=[0])
+    assert table.divergence(exact=True) == pytest.approx(2 if divergence == "count" else 1)
+    assert table.dirty_entries() == 2
+    assert table.export(0.0).full
+    assert (table.divergence(), table.dirty_entries()) == (0.0, 0)
+
+
+@pytest.mark.parametrize("columns", [1, 13, 60])
+@pytest.mark.parametrize("divergence", ["l1", "l2"])
+def test_rounding_is_allowed_for_where_an_export_is_just_enough(
+    columns: int, divergence: str
+) -> None:
+    """What is left, rounding and all, is at most the target; and no entry more is written for it.
+
+    The target is what the other rows leave, as it is told: every sum of it carries slack.
+    """
+    for rows in (2, 5, 40):
+        amounts = 1 / (3.0 + np.arange(rows))
+
+        def made(amounts: Any = amounts) -> Table:
+            state = SlotState.heap()
+            names = {f"c{number}": "float64" for number in range(columns)}
+            table = state.table("t", {"k": pa.int64()}, names, divergence=divergence)
+            state.begin(0)
+            table.add([np.arange(len(amounts))], **dict.fromkeys(names, amounts))
+            return table
+
+        left = made(np.where(amounts == amounts.max(), 0.0, amounts)).divergence(exact=True)
+        for target, most in ((left * (1 + 1e-9), 1), (left, 2), (math.nextafter(left, 0), 2)):
+            export = made().export(target)
+            assert export.divergence_after <= target
+            assert export.entries <= most

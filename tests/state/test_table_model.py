@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,14 +15,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.state.conftest import ME
-from tests.state.model import TableModel, check_divergence, contents, exact_distance
+from tests.state.model import TableModel, check_divergence, contents
 
 from tether.state import Arena, Phase, SlotState, Table
+from tether.testing.oracle import distance
 
 KEYS = st.one_of(st.none(), st.integers(-5, 60), st.integers(-(2**63), 2**63 - 1))
 COUNTS = st.integers(-1000, 1000)
 FLOATS = st.integers(-(10**6), 10**6).map(lambda x: x / 64)  # their sums are exact in any order
 ITEMS = st.lists(st.tuples(KEYS, COUNTS, FLOATS), max_size=12)
+STARTS = {"n": 7, "x": -3.25}
 
 
 class Machine(RuleBasedStateMachine):
@@ -38,7 +41,7 @@ class Machine(RuleBasedStateMachine):
         else:
             self.state = SlotState.heap()
             self.table = self.make(self.state)
-        self.model = TableModel(("n", "x"))
+        self.model = TableModel(STARTS)
         self.epoch = -1
 
     def make(self, state: SlotState) -> Table:
@@ -48,6 +51,7 @@ class Machine(RuleBasedStateMachine):
             {"n": "int64", "x": "float64"},
             divergence=self.norm,
             weights=self.weights,
+            starts=STARTS,
         )
 
     def open(self) -> None:
@@ -151,9 +155,9 @@ class Machine(RuleBasedStateMachine):
         reported = self.table.divergence(exact=True)
         bound = self.table.divergence()
         assert bound >= reported
-        weights = {"n": 1.0, "x": 1.0, **self.weights}
-        exact = exact_distance(self.model.live, self.model.durable, self.norm, weights)
-        if self.model.stale and self.norm != "count":  # an upper bound until the next full export
+        exact = distance(self.table.spec, self.model.live, self.model.durable)
+        assert isinstance(exact, Fraction)
+        if self.model.stale:  # an upper bound until the next full export
             assert reported**2 >= exact if self.norm == "l2" else reported >= exact
         else:
             check_divergence(reported, exact, self.norm, whole=self.norm == "count")

@@ -23,6 +23,7 @@ def make(state: SlotState) -> None:
         {"w": pa.string(), "day": pa.date32()},
         {"x": "float64", "y": "int64"},
         divergence="l2",
+        starts={"x": -1.0},
     )
     state.vector("weights", 64, divergence="max")
     state.table("members", {"m": pa.binary()}, {}, divergence="count")

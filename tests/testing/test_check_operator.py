@@ -62,7 +62,7 @@ class Newest(Operator):
     repeats = True
 
     def setup(self, state: Any) -> None:
-        self.newest = state.table("newest", {"k": pa.int64()}, {"x": "int64"})
+        self.newest = state.table("newest", {"k": pa.int64()}, {"x": "int64"}, starts={"x": 0})
 
     def process(self, batch: pa.RecordBatch, out: Any) -> None:
         self.newest.put([batch.column("k")], x=batch.column("x"))

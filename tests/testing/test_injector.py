@@ -15,9 +15,9 @@ from tests.backup.samples import header, parts, run_epochs, value_of
 from tests.refusals import or_skip
 
 from tether.backup import LocalStore
+from tether.chaos.faults import DRIVER_STORE_POINTS, SLOT_STORE_POINTS, reach
+from tether.chaos.store_faults import TroubledStore, with_trouble
 from tether.core.errors import BackupError, BackupUnreadableError, BadValueError, TetherError
-from tether.spark.faults import DRIVER_STORE_POINTS, SLOT_STORE_POINTS, reach
-from tether.spark.store_faults import TroubledStore, with_trouble
 from tether.testing.bundle import explained_run
 from tether.testing.disks import small_disk
 from tether.testing.injector import Injector

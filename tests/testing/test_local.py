@@ -81,7 +81,7 @@ def test_a_loss_is_told_once_with_its_bound() -> None:
     tested.run(rows(1))
     tested.run(rows(1))
     (loss,) = tested.stages["counts"].slots[0].operator.losses  # type: ignore[attr-defined]
-    assert (loss.epoch, loss.failures, loss.bound, loss.theta) == (1, 1, 5.0, 2.5)
+    assert (loss.epoch, loss.failures, loss.bound, loss.theta) == (1, 1, 3.0, 2.5)  # θ was 5
 
 
 def test_nothing_is_lost_when_all_was_durable() -> None:

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -22,6 +23,7 @@ PROMISED = [
     "bench",
     "peers",
     "chaos",
+    "fuzz",
     "soak",
     "wheel",
     "lock",
@@ -64,7 +66,7 @@ def test_every_target_is_phony() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["demo", "test", "test-fast", "lint", "bench", "peers", "chaos", "soak", "wheel", "lock"],
+    ["demo", "test", "test-fast", "lint", "bench", "peers", "chaos", "fuzz", "soak", "wheel"],
 )
 def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: str) -> None:
     planned = make(clone, "--dry-run", target, "ARGS=--of-mine")
@@ -75,8 +77,22 @@ def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: s
 
 def test_the_whole_suite_runs_unfiltered(clone: Path) -> None:
     planned = make(clone, "--dry-run", "test").splitlines()[-1]
-    suite = ["scripts/run", "python", "-m", "pytest"]
+    suite = ["PYTHONHASHSEED=0", "scripts/run", "python", "-m", "pytest"]
     assert planned.split() == [*suite, "-n", "2", "--dist", "loadfile"]
+
+
+def test_random_examples_are_the_same_in_every_run_but_those_that_look_for_new_ones(
+    clone: Path,
+) -> None:
+    assert settings.get_profile("same").derandomize
+    assert not settings.get_profile("fresh").derandomize
+    assert "--hypothesis-profile" not in make(clone, "--dry-run", "test")
+    planned = make(clone, "--dry-run", "chaos", "SEED=7")
+    assert "seed 7" in planned
+    assert "TETHER_SEED=7" in planned
+    assert "--hypothesis-profile=fresh --hypothesis-seed=7" in planned
+    first, second = (make(clone, "--dry-run", "chaos") for _ in range(2))
+    assert first != second
 
 
 def test_the_full_check_is_lint_and_all_tests_and_stops_at_a_failure() -> None:

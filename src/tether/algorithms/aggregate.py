@@ -59,6 +59,8 @@ class KeyedAggregate(Operator):
         'keyed_aggregate'
     """
 
+    disjoint = True  # the table's key is the key that rows are routed by
+
     def __init__(
         self,
         sums: Sequence[str] | Mapping[str, str] = (),

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tether.algorithms.count_min import CountMin
 from tether.algorithms.hashing import check_hashable, hash_columns
 from tether.core.errors import BadValueError, told
-from tether.operator import EndedWindow, Loss, Operator
+from tether.operator import DURABLE, EndedWindow, Loss, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tether.state.slot import SlotState
 
 _HASH_SEED = 11
-_DURABLE = 1e15
-"""Weight of what must never be lost: one unit is beyond any sensible θ, so it is backed up at once."""
 _MOST_ADDED = 1 << 60
 _ROWS = "__tether_rows"
 """Column with the number of rows that Spark has folded into one."""
@@ -217,15 +215,26 @@ class GlobalSketch(Operator):
         """What gives the counters their meaning."""
         return {"key": self._key, "sketch": _shape(self._sketch)}
 
+    def amplification_of_losses(self, before: Operator) -> float:
+        """Nothing of what ``LocalSketch`` loses: 0.
+
+        It sends what an epoch's rows added to its counters: the difference to what it sent before.
+        After a loss both are set to the same values, so the difference is again what rows add. Its
+        candidates may be more than they would have been, never fewer; an estimate decides on each.
+        """
+        if isinstance(before, LocalSketch):
+            return 0.0
+        return super().amplification_of_losses(before)
+
     def setup(self, state: SlotState) -> None:
         """The counters; the candidates and the surplus, both of which are never lost."""
         size = self._sketch.size
         self._counters = state.vector("counters", size, dtype="int64", divergence="max")
         self._candidates = state.table(
-            "candidates", self._keys, {"n": "int64"}, divergence="max", weights={"n": _DURABLE}
+            "candidates", self._keys, {"n": "int64"}, divergence="max", weights={"n": DURABLE}
         )
         self._surplus = state.vector(
-            "surplus", 1, dtype="int64", divergence="max", weights={"value": _DURABLE}
+            "surplus", 1, dtype="int64", divergence="max", weights={"value": DURABLE}
         )
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
@@ -277,14 +286,17 @@ class GlobalSketch(Operator):
 def compensation(loss: Loss) -> int:
     """What to add to every counter, so that none is below its true value.
 
+    Counters are whole, so what they have lost is whole too: a part of one was not lost. To add it all
+    the same would, over many failures, add up to more than the bound.
+
     Without backups nothing bounds the loss, and nothing can make up for it: then it is 0.
 
     Example:
         >>> lost = Loss(slot=0, epoch=3, backup_epoch=1, failures=1, bound=250.5, theta=125.25)
         >>> compensation(lost)
-        251
+        250
     """
-    return min(math.ceil(loss.bound), _MOST_ADDED) if math.isfinite(loss.bound) else 0
+    return min(math.floor(loss.bound), _MOST_ADDED) if math.isfinite(loss.bound) else 0
 
 
 def check_threshold(threshold: float) -> float:

@@ -50,6 +50,8 @@ class LocalModel(Operator):
         on_bad: "skip" or "error".
     """
 
+    growth = math.inf  # steps of another length, by another clock, can take two models apart
+
     output = (
         "tuples bigint, correct bigint, loss double, skipped bigint, steps bigint, model bigint, "
         "cells binary, changes binary"
@@ -277,6 +279,10 @@ class Predict(Operator):
         newest = items.slice(items.num_rows - 1, 1).to_pylist()[0]
         learned = unpacked(newest["cells"], newest["changes"], self._model.features.size)
         _put_changes(self._changes, learned - self._model.weights)
+
+    def amplification(self, before: Operator) -> float:
+        """What is wrong in ``GlobalModel``, as it is: 1. Its newest model replaces the last one."""
+        return 1.0 if isinstance(before, GlobalModel) else math.inf
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
         """Predict."""

@@ -17,7 +17,7 @@ from tether.algorithms.hashing import hash_columns
 from tether.algorithms.heavy_hitters import key_types
 from tether.algorithms.join_moments import MOMENTS, Estimates, moments
 from tether.core.errors import BadValueError
-from tether.operator import EndedWindow, Loss, Operator
+from tether.operator import DURABLE, EndedWindow, Loss, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tether.output import Output
     from tether.state.slot import SlotState
 
-_DURABLE = 1e15
 _COUNTED = ("left", "right", "total", "squares", "left_out")
 
 
@@ -48,7 +47,8 @@ class JoinSample(Operator):
     """Upstream: keep each row with probability ``rate``, folded per key and bucket.
 
     Rows with a null in the key join nothing, as in SQL. Rows without a time or (on the left) a value
-    and rows that come too late are left out, and counted in ``left_out``.
+    and rows that come too late are left out, and counted in ``left_out``. A loss forgets how far the
+    time had come: late rows of the next batch may then be let in instead.
 
     Args:
         key: Columns that must be equal on both sides.
@@ -231,7 +231,7 @@ class RippleJoin(Operator):
             {"left": "int64", "right": "int64", "total": "float64", "squares": "float64"},
             weights={"total": 0.0, "squares": 0.0},
         )
-        self._lost = state.vector("lost", 1, divergence="max", weights={"value": _DURABLE})
+        self._lost = state.vector("lost", 1, divergence="max", weights={"value": DURABLE})
         self._left_out = state.vector(
             "left_out", 1, dtype="int64", divergence="max", weights={"value": 0.0}
         )

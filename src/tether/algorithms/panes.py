@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tether.core.errors import BadValueError
+from tether.operator import DURABLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tether.state.slot import SlotState
     from tether.state.table import Table
-
-_DURABLE = 1e15
 
 
 class Panes:
@@ -32,7 +31,7 @@ class Panes:
         self._count = count
         # One more than the newest pane, so that the 0 of a new vector means none.
         self._next = state.vector(
-            "pane", 1, dtype="int64", divergence="max", weights={"value": _DURABLE}
+            "pane", 1, dtype="int64", divergence="max", weights={"value": DURABLE}
         )
 
     @property
@@ -78,4 +77,4 @@ def drop_dead_rows(table: Table, alive: NDArray[np.bool_], *, least: int = 4096)
     keys = table.key_schema.names
     table.clear()
     values = {name: kept[name] for name in kept.schema.names if name not in keys}
-    table.add(kept.select(keys), unique=True, **values)
+    table.put(kept.select(keys), unique=True, **values)

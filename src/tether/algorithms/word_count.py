@@ -91,6 +91,11 @@ class MergedCounts(Operator):
     output = "word string, count bigint"
     repeats = True
 
+    def bind(self, schema: StructType, key: list[str]) -> None:
+        """Whether each word has a slot of its own: by any other key its counts are spread."""
+        del schema
+        self.disjoint = list(key) == ["word"]
+
     def setup(self, state: SlotState) -> None:
         """A count for each word."""
         self._words = state.table(

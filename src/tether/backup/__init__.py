@@ -5,6 +5,8 @@ Only a frame that a commit record names is ever restored. See :class:`BackupStor
 :func:`recover_chain` for the way back.
 """
 
+from tether.backup.audit import Audit, Expected, audit
+from tether.backup.commitcodec import LogEnd
 from tether.backup.commitlog import CommitLog
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.framecodec import Compression
@@ -13,27 +15,32 @@ from tether.backup.history import CommitHistory, CompleteSnapshot, SlotFacts
 from tether.backup.inspect import StoreReport, as_plain, describe_store
 from tether.backup.local import LocalStore
 from tether.backup.manifest import Manifest, check_manifest
+from tether.backup.mark import LogMark
 from tether.backup.names import slot_key
 from tether.backup.objects import ObjectStore
 from tether.backup.opening import StoreAddress, open_store
 from tether.backup.parts import RestoredPart, read_part, read_rows
 from tether.backup.protocol import BackupStore, HeldLock
-from tether.backup.recovery import RestoredChain, recorded_failures, recover_chain
+from tether.backup.recovery import RestoredChain, recover_chain
 from tether.backup.sweeping import sweep
 
 __all__ = [
+    "Audit",
     "BackupStore",
     "CommitHistory",
     "CommitLog",
     "CommitRecord",
     "CompleteSnapshot",
     "Compression",
+    "Expected",
     "Frame",
     "FrameHeader",
     "FrameKind",
     "FrameRef",
     "HeldLock",
     "LocalStore",
+    "LogEnd",
+    "LogMark",
     "Manifest",
     "ObjectStore",
     "RestoredChain",
@@ -43,12 +50,12 @@ __all__ = [
     "StoreAddress",
     "StoreReport",
     "as_plain",
+    "audit",
     "check_manifest",
     "describe_store",
     "open_store",
     "read_part",
     "read_rows",
-    "recorded_failures",
     "recover_chain",
     "slot_key",
     "sweep",

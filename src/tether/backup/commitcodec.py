@@ -1,12 +1,21 @@
-"""Entries of the commit log as bytes: length and checksum first, and a magic to find the next by.
+"""Entries of the commit log as bytes: numbered, chained, and every length vouched for.
 
-Layout, little endian: ``magic 6s | version u16 | length u32 | crc u32 | msgpack``. The crc covers
-version, length and body.
+Layout, little endian::
+
+    magic 6s | version u16 | number u64 | previous 8s | length u32 | body crc u32 | head crc u32
+    body: msgpack of a CommitRecord or a CommitSnapshot
+
+Records are numbered from 1 on without holes, and each carries the digest of the one before it: a
+record that is missing is noticed, and so is one out of another log. A snapshot stands for all
+records up to its number, and carries the digest of the last of them. The head has a checksum of its
+own, so that a damaged length is not believed: without it one flipped bit would look like an append
+that never came to its end, and all behind it would be cut off without a word.
 """
 
 from __future__ import annotations
 
 import struct
+from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
 
@@ -16,56 +25,96 @@ from tether.backup.commits import CommitRecord, CommitSnapshot, LogEntry
 from tether.core.errors import BackupUnreadableError, BadValueError
 
 MAGIC = b"TETHCM"
-VERSION = 1
-_PREFIX = struct.Struct("<6sHII")
+VERSION = 2
+_PREFIX = struct.Struct("<6sHQ8sIII")
+_KNOWN = struct.Struct("<6sHQ8s")
+"""The part of a head that can be foretold from the entry before."""
+
+
+class LogEnd(NamedTuple):
+    """How far a log goes: the number of its newest record, and that record's digest.
+
+    Both are 0 for a log that has begun and holds no record yet.
+    """
+
+    number: int
+    digest: bytes
+
+
+BEGINNING = LogEnd(0, bytes(8))
+"""The end of a log without records."""
+
+
+class Numbered(NamedTuple):
+    """An entry in its place."""
+
+    number: int
+    previous: bytes
+    """Digest of the record before; of a snapshot, that of the last record that it stands for."""
+    content: LogEntry
+    digest: bytes
+
+    @property
+    def end(self) -> LogEnd:
+        """The end of a log whose newest entry this is."""
+        summed_up = isinstance(self.content, CommitSnapshot)
+        return LogEnd(self.number, self.previous if summed_up else self.digest)
 
 
 class ScannedLog(NamedTuple):
-    """What is in a log's bytes, in order.
+    """What is in a log's bytes, in order."""
 
-    ``entries`` holds an entry, or a text where something stood that cannot be read. ``clean_bytes``
-    is the length up to which the log may be kept when it is opened for writing: all but a tail
-    that was never completely written.
-    """
+    entries: list[Numbered]
+    damage: list[str]
+    """What cannot be read before the last entry that can."""
+    tail: str
+    """What is wrong behind that one; empty if nothing."""
+    torn: bool
+    """Whether the tail looks like an append that never came to its end."""
 
-    entries: list[LogEntry | str]
-    clean_bytes: int
-    torn: str
-    """What is wrong with the tail; empty if nothing."""
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.damage and not self.tail
 
 
-def encode_entry(entry: LogEntry) -> bytes:
-    """Turn an entry into bytes.
+def encode_entry(content: LogEntry, end: LogEnd = BEGINNING) -> bytes:
+    """Turn what follows on a log's end into bytes: a record, or a snapshot of all up to there.
 
     Raises:
         BadValueError: the entry could not be read back if it were written.
     """
+    number = end.number + isinstance(content, CommitRecord)
     try:
-        body = msgspec.msgpack.encode(entry)
+        body = msgspec.msgpack.encode(content)
         msgspec.msgpack.decode(body, type=CommitRecord | CommitSnapshot)
-        checked = struct.pack("<HI", VERSION, len(body))
+        head = _PREFIX.pack(MAGIC, VERSION, number, end.digest, len(body), crc32(body), 0)[:-4]
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, struct.error) as error:
         raise BadValueError(
             "A commit record is not valid.",
             why=str(error),
             do="Give every field the type and range that CommitRecord documents.",
         ) from error
-    return b"".join([MAGIC, checked, struct.pack("<I", crc32(body, crc32(checked))), body])
+    return b"".join([head, struct.pack("<I", crc32(head)), body])
 
 
-def decode_entry(data: bytes) -> LogEntry:
+def digest_of(entry: bytes) -> bytes:
+    """What the entry after this one carries of it."""
+    return blake2b(entry, digest_size=8).digest()
+
+
+def decode_entry(data: bytes) -> Numbered:
     """Read bytes that should be exactly one entry.
 
     Raises:
         BackupUnreadableError: they are not.
     """
-    scanned = scan_log(data)
-    if len(scanned.entries) == 1 and not scanned.torn and not isinstance(scanned.entries[0], str):
-        return scanned.entries[0]
+    found = _entry_at(data, 0)
+    if not isinstance(found, str) and found[1] == len(data):
+        return found[0]
     raise BackupUnreadableError(
         "A commit record cannot be read.",
-        why=scanned.torn
-        or next((e for e in scanned.entries if isinstance(e, str)), "It is empty."),
+        why=found if isinstance(found, str) else "Something follows it.",
         do="Restore the backup directory from a copy, or start anew in an empty one.",
     )
 
@@ -73,15 +122,16 @@ def decode_entry(data: bytes) -> LogEntry:
 def scan_log(data: bytes) -> ScannedLog:
     """Read every entry that can be read; never raises, whatever the bytes.
 
-    Damage in the middle is noted and the next magic is looked for. At the end, an entry whose
-    claimed length is not all there is a torn tail: the write that never returned.
-
     Example:
         >>> log = encode_entry(CommitRecord(epoch=1, run="r", slots={}))
-        >>> scan_log(log + log[:9]).torn
-        'The last 9 bytes are an entry that was not completely written.'
+        >>> scanned = scan_log(log + log[:9])
+        >>> len(scanned.entries), scanned.tail, scanned.torn
+        (1, 'Bytes 94 to 103 cannot be read: too short for an entry.', False)
+        >>> scan_log(log + log[:8]).torn  # a second entry would begin like this
+        True
     """
-    entries: list[LogEntry | str] = []
+    entries: list[Numbered] = []
+    damage: list[str] = []
     position = 0
     while position < len(data):
         found = _entry_at(data, position)
@@ -90,35 +140,39 @@ def scan_log(data: bytes) -> ScannedLog:
             entries.append(entry)
             continue
         following = _next_entry(data, position + 1)
-        if following == len(data) and _looks_torn(data, position):
-            rest = len(data) - position
-            torn = f"The last {rest} bytes are an entry that was not completely written."
-            return ScannedLog(entries, position, torn)
-        entries.append(f"Bytes {position} to {following} cannot be read: {found}")
+        note = f"Bytes {position} to {following} cannot be read: {found}"
+        if following == len(data):
+            end = entries[-1].end if entries else BEGINNING
+            return ScannedLog(entries, damage, note, _looks_torn(data[position:], end))
+        damage.append(note)
         position = following
-    return ScannedLog(entries, len(data), "")
+    return ScannedLog(entries, damage, "", torn=False)
 
 
-def _entry_at(data: bytes, position: int) -> tuple[LogEntry, int] | str:
+def _entry_at(data: bytes, position: int) -> tuple[Numbered, int] | str:
     """The entry at a position and where the next one begins, or what is wrong there."""
     if len(data) - position < _PREFIX.size:
         return "too short for an entry."
-    magic, version, length, crc = _PREFIX.unpack_from(data, position)
+    magic, version, number, previous, length, crc, head_crc = _PREFIX.unpack_from(data, position)
     start = position + _PREFIX.size
     body = memoryview(data)[start : start + length]
     if magic != MAGIC:
         wrong = "no entry begins there."
     elif version != VERSION:
         wrong = f"format {version}, where this version of Tether reads {VERSION}."
+    elif crc32(data[position : start - 4]) != head_crc:
+        wrong = "the checksum of its head does not match."
     elif length > len(body):
-        wrong = "the entry claims more bytes than there are."
-    elif crc32(body, crc32(data[position + 6 : position + 12])) != crc:
+        wrong = f"{len(body)} of its {length} bytes are there."
+    elif crc32(body) != crc:
         wrong = "its checksum does not match."
     else:
         try:
-            return msgspec.msgpack.decode(body, type=CommitRecord | CommitSnapshot), start + length
+            content = msgspec.msgpack.decode(body, type=CommitRecord | CommitSnapshot)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            wrong = f"its content is not valid: {error}."
+            return f"its content is not valid: {error}."
+        digest = digest_of(data[position : start + length])
+        return Numbered(number, previous, content, digest), start + length
     return wrong
 
 
@@ -131,12 +185,16 @@ def _next_entry(data: bytes, position: int) -> int:
     return len(data)
 
 
-def _looks_torn(data: bytes, position: int) -> bool:
+def _looks_torn(rest: bytes, end: LogEnd) -> bool:
+    """Whether a tail is the beginning of the record that would come next, and no more of it."""
     # A power cut can leave the file longer than what reached the disk: zeros instead of the rest.
-    rest = data[position:]
     if not rest.strip(b"\0"):
         return True
+    foretold = _KNOWN.pack(MAGIC, VERSION, end.number + 1, end.digest)
+    if rest[: len(foretold)] != foretold[: len(rest)]:
+        return False
     if len(rest) < _PREFIX.size:
-        return MAGIC.startswith(rest[:6])
-    magic, _, length, _ = _PREFIX.unpack_from(rest)
-    return bool(magic == MAGIC and length > len(rest) - _PREFIX.size)
+        return True
+    *_, length, _, head_crc = _PREFIX.unpack_from(rest)
+    vouched_for = crc32(rest[: _PREFIX.size - 4]) == head_crc
+    return bool(vouched_for and length > len(rest) - _PREFIX.size)

@@ -4,11 +4,13 @@ A frame that lies in the store proves nothing: its task may have failed, or its 
 again. It counts only when a commit record names it. So the commit log is the truth.
 """
 
+import math
 from typing import Annotated
 
 import msgspec
 
 from tether.backup.frames import Count, FrameKind, FrameRef, Norm
+from tether.core.losses import LossRecord
 
 SlotKey = Annotated[str, msgspec.Meta(pattern="/[0-9]{1,18}$")]
 """``"operator/slot"``, see :func:`slot_key`."""
@@ -34,8 +36,18 @@ class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     lineage: str = ""
     policy_state: bytes = b""
     """The policy's own memory of the slot; opaque here."""
-    extra: Norm = 0.0
-    """By how much unreadable frames have widened the slot's bound so far, in all its recoveries."""
+    under: str = ""
+    """Name of the terms that ``theta`` and ``policy_state`` belong to."""
+    theta: Norm = math.inf
+    """θ in force: the most that losing the resident state costs, from the end of this epoch until a
+    later record says otherwise. What is left out promises nothing."""
+    items_at_risk: Norm = 0.0
+    """Most items that wait unsaved from here on, and would be lost with the driver."""
+    losses: tuple[LossRecord, ...] = ()
+    """Losses that this epoch began with. They stay in the slot's account, whatever becomes of the
+    record."""
+    losses_in_all: Count = 0
+    """How many losses the slot's account must have by now: if it has fewer, records are gone."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
@@ -69,8 +81,13 @@ class CommitSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     records: list[CommitRecord]
     failures: dict[SlotKey, Count]
     """Highest k ever seen for each slot, also in records that are gone."""
+    losses: dict[SlotKey, list[LossRecord]]
+    """Every loss of each slot, also of records that are gone."""
     gaps: list[tuple[int, str]]
     """Lost records: how many of ``records`` came before, and what was found instead."""
+    every_epoch_from: Count | None = None
+    """The epoch from which on every one leaves a record, if they do: then Spark's own count of
+    epochs tells whether any are missing at the end."""
 
 
 LogEntry = CommitRecord | CommitSnapshot

@@ -1,4 +1,8 @@
-"""Writing to a local file system so that it is still there after a power cut, or clearly is not."""
+"""Writing to a local file system so that it is still there after a power cut, or clearly is not.
+
+And only to files that are ours: a link, a pipe or a device in the place of one is never opened, and a
+directory that anybody may write to is not used.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from tether.core.errors import BackupError
@@ -31,6 +36,9 @@ def storage_error(what: str, error: OSError, path: Path) -> BackupError:
         do = "Give the user that runs Spark's driver and executors the right to write there."
     elif error.errno in _NO_FOLDER:
         do = "Name a folder for backups; a file is in its place."
+    elif error.errno == errno.ELOOP:
+        why = f"{path} is a link, and could lead anywhere."
+        do = "Find out who made it, and remove it; backups are plain files in plain folders."
     else:
         do = "Check the disk and its mount; then restart the query."
     return BackupError(what, why=why, do=do)
@@ -45,14 +53,38 @@ def explained(what: str, path: Path) -> Iterator[None]:
         raise storage_error(what, error, path) from error
 
 
+def open_file(path: Path, flags: int) -> int:
+    """Open a plain file, never through a link; a new one is readable by its owner only.
+
+    Raises:
+        OSError: ``ELOOP`` for a link, ``EISDIR`` for a folder, ``EINVAL`` for anything else.
+    """
+    # Without O_NONBLOCK a pipe in the place of a file would make us wait for ever.
+    safely = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags | safely, 0o600)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, f"{os.strerror(number)}: not a plain file", str(path))
+    return descriptor
+
+
 @contextlib.contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """A file descriptor, closed at the end; a new file is readable by its owner only."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    """The descriptor of a plain file, closed at the end; see :func:`open_file`."""
+    descriptor = open_file(path, flags)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def read_whole(path: Path) -> bytes:
+    """All bytes of a plain file."""
+    with opened(path, os.O_RDONLY) as descriptor:
+        data = bytearray(os.fstat(descriptor).st_size)
+        return bytes(data[: read_exactly(descriptor, memoryview(data), 0)])
 
 
 def try_lock(descriptor: int) -> bool:
@@ -68,8 +100,51 @@ def try_lock(descriptor: int) -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
-    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a folder that others than its owner's group may write to, or that is another user's.
+
+    Whoever can put files into it can put other values into the state, and links in the place of
+    files. The group is trusted: many systems give every user one of their own.
+
+    Raises:
+        BackupError: says which, and what to do.
+    """
+    found = folder.stat()
+    if found.st_mode & stat.S_IWOTH:
+        raise BackupError(
+            f"Backups cannot be kept in {folder}.",
+            why=f"Every user of the machine may write there: its mode is "
+            f"{stat.S_IMODE(found.st_mode):04o}.",
+            do=f"Take that right away (chmod o-w {folder}), after a look at what is in it; or name "
+            "a folder in it that does not exist yet.",
+        )
+    if found.st_uid not in (os.geteuid(), 0):
+        raise BackupError(
+            f"Backups cannot be kept in {folder}.",
+            why=f"It belongs to the user {found.st_uid}, and this process runs as {os.geteuid()}.",
+            do="Give it to the user that runs Spark's driver and executors, or name a folder in it "
+            "that does not exist yet.",
+        )
+
+
+def check_no_links(root: Path, folder: str) -> None:
+    """Refuse a folder that is reached from a root through a link.
+
+    Raises:
+        OSError: ``ELOOP``.
+    """
+    path = root
+    for part in folder.split("/"):
+        path /= part
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def make_folder(folder: Path) -> None:

@@ -201,6 +201,15 @@ def decode_prefix(data: bytes | memoryview) -> Prefix:
     return Prefix(head_bytes, payload_bytes, payload_crc, head_crc)
 
 
+def digest_of(frame: bytes | pa.Buffer | memoryview) -> int:
+    """What a reference says of a frame: the checksum of its head; of its first bytes, that is.
+
+    Raises:
+        BackupUnreadableError: too short, not a frame, or of a newer format.
+    """
+    return decode_prefix(memoryview(frame)[:PREFIX_BYTES]).head_crc
+
+
 def decode_header(data: bytes | memoryview) -> FrameHeader:
     """Read a header from the first bytes of a frame; the payload is neither needed nor checked.
 

@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 import msgspec
 import pyarrow as pa
 
-FrameKind = Literal["full", "partial", "recovered", "items"]
-"""``full``: a whole image. ``partial``: the entries that carried the divergence. ``recovered``:
-the number of failures, made durable before a recovered slot goes on (it may hold no state).
-``items``: no state but items for the slot, by channel: logged rows of an epoch, or the feedback
-items that were in flight in a snapshot."""
+from tether.policies.instructions import Cause
+
+FrameKind = Literal["full", "partial", "items"]
+"""``full``: a whole image. ``partial``: the entries that carried the divergence. ``items``: no state
+but items for the slot, by channel: logged rows of an epoch, or the feedback items that were in
+flight in a snapshot."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Norm = Annotated[float, msgspec.Meta(ge=0)]
@@ -42,8 +43,7 @@ class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
     failures: Count
     """k: losses of resident state that the slot had recovered from when it wrote."""
     kind: FrameKind
-    cause: str
-    """Why it was written: one of :data:`tether.core.policy.Cause`."""
+    cause: Cause
     attempt: str
     """Unique id of the task attempt, so that no two attempts ever share a name."""
     lineage: str
@@ -57,6 +57,8 @@ class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
     entries: Count
     written_at: float
     """Unix seconds."""
+    records: Count = 0
+    """Records that the commit log had when the frame's epoch began: one with fewer has lost some."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -67,7 +69,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class FrameRef(msgspec.Struct, frozen=True):
-    """Where a frame lies: a path relative to the store's root, and the bytes within it.
+    """Which frame is meant: where it lies below the store's root, and what is to be found there.
 
     Example:
         >>> FrameRef(name="slots/count/0/x.log", offset=0, length=512).length
@@ -77,3 +79,6 @@ class FrameRef(msgspec.Struct, frozen=True):
     name: str
     offset: Count
     length: Count
+    digest: Count = 0
+    """The checksum of its head, which covers the state's: so that another frame in its place, of
+    the same slot and length, is not taken for it. 0 where nothing can be read."""

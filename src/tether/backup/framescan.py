@@ -18,6 +18,7 @@ from tether.core.errors import BackupUnreadableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tether.backup.framecodec import Prefix
     from tether.backup.frames import FrameHeader
 
 _MOST_HEADS = 4096  # bytes; longer heads are read in a second go
@@ -30,6 +31,8 @@ class FoundFrame(NamedTuple):
     offset: int
     length: int
     header: FrameHeader | BackupUnreadableError
+    digest: int = 0
+    """See :attr:`FrameRef.digest`."""
 
 
 def scan_frames(descriptor: int) -> Iterator[FoundFrame]:
@@ -42,14 +45,14 @@ def scan_frames(descriptor: int) -> Iterator[FoundFrame]:
     position = 0
     while position < size:
         try:
-            header, length = _frame_at(descriptor, position, size)
+            header, prefix = _frame_at(descriptor, position, size)
         except BackupUnreadableError as error:
             following = _next_frame(descriptor, position + 1, size)
             yield FoundFrame(position, following - position, error)
             position = following
         else:
-            yield FoundFrame(position, length, header)
-            position += length
+            yield FoundFrame(position, prefix.frame_bytes, header, prefix.head_crc)
+            position += prefix.frame_bytes
 
 
 def ends_with_whole_frame(descriptor: int) -> bool:
@@ -58,7 +61,7 @@ def ends_with_whole_frame(descriptor: int) -> bool:
     return is_trailer(os.pread(descriptor, TRAILER.size, max(0, size - TRAILER.size)))
 
 
-def _frame_at(descriptor: int, position: int, size: int) -> tuple[FrameHeader, int]:
+def _frame_at(descriptor: int, position: int, size: int) -> tuple[FrameHeader, Prefix]:
     data = os.pread(descriptor, _MOST_HEADS, position)
     prefix = decode_prefix(data)
     if prefix.padded_head_bytes > len(data):
@@ -70,7 +73,7 @@ def _frame_at(descriptor: int, position: int, size: int) -> tuple[FrameHeader, i
             why=f"It is torn: {size - position} of its {prefix.frame_bytes} bytes were written.",
             do="Nothing: its write never finished, so nothing counts on it.",
         )
-    return header, prefix.frame_bytes
+    return header, prefix
 
 
 def _next_frame(descriptor: int, position: int, size: int) -> int:

@@ -8,17 +8,33 @@ epoch voids only later ones.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from tether.backup.commits import CommitRecord, CommitSnapshot, SlotCommit
 from tether.backup.names import slot_key
+from tether.backup.retention import frames_of, needed, newest_complete
+from tether.core.losses import LossRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tether.backup.frames import FrameRef
+
+
+UNTOLD = LossRecord(
+    lost="told by records that are gone",
+    epoch=0,
+    at_most=0.0,
+    theta=math.inf,
+    failures=0,
+    under="",
+    extra=math.inf,
+    items=math.inf,
+)
+"""Stands for losses that the log knows of by their number only."""
 
 
 class SlotFacts(NamedTuple):
@@ -30,8 +46,16 @@ class SlotFacts(NamedTuple):
     policy_state: bytes
     exact_epoch: int | None = None
     """The epoch as of whose end the committed frames hold the whole state, where they do."""
-    extra: float = 0.0
-    """See :attr:`SlotCommit.extra`."""
+    epoch: int | None = None
+    """The epoch of the record that says so; None where there is none."""
+    divergence: float = math.inf
+    """See :attr:`SlotCommit.divergence_after`: as of the end of ``epoch``."""
+    theta: float = math.inf
+    """See :attr:`SlotCommit.theta`: in force since; unlimited where nothing is recorded."""
+    under: str = ""
+    """See :attr:`SlotCommit.under`."""
+    items_at_risk: float = 0.0
+    """See :attr:`SlotCommit.items_at_risk`."""
 
 
 class CompleteSnapshot(NamedTuple):
@@ -59,7 +83,8 @@ class CommitHistory:
     Guarantees:
 
     * ``chain`` never names a frame of an epoch >= ``before_epoch``, nor a void one;
-    * ``failures`` never falls, whatever is voided, pruned or compacted;
+    * ``failures`` never falls, and ``losses`` never forgets one, whatever is voided, pruned or
+      compacted;
     * ``droppable`` never names a frame that ``chain`` or ``previous_generation`` can name for any
       epoch that Spark can still ask for, that is any above ``committed_epoch``.
 
@@ -78,28 +103,19 @@ class CommitHistory:
         self._live: list[_Applied] = []  # epochs never fall
         self._void: dict[FrameRef, None] = {}  # a dict, to keep the order
         self._failures: dict[str, int] = {}
+        self._losses: dict[str, dict[str, LossRecord]] = {}  # by slot, and by what was lost
+        self._losses_in_all: dict[str, int] = {}
         self._gaps: list[tuple[int, str]] = []
         self._next_order = 0
+        self.every_epoch_from: int | None = None
+        """See :attr:`CommitSnapshot.every_epoch_from`."""
         for record in records:
             self.apply(record)
 
     @property
     def last_epoch(self) -> int | None:
-        """Epoch of the newest record that is not void.
-
-        A driver that is asked by Spark for an epoch beyond the next one knows that records are
-        missing.
-        """
+        """Epoch of the newest record that is not void."""
         return self._live[-1].record.epoch if self._live else None
-
-    @property
-    def newest_record(self) -> tuple[int, str] | None:
-        """Epoch and run of the newest record that is not void."""
-        return (self._live[-1].record.epoch, self._live[-1].record.run) if self._live else None
-
-    def holds(self, epoch: int, run: str) -> bool:
-        """Whether a record of that run of an epoch is among those that are not void."""
-        return any((a.record.epoch, a.record.run) == (epoch, run) for a in self._live)
 
     @property
     def slots(self) -> list[str]:
@@ -120,11 +136,18 @@ class CommitHistory:
         else:
             valid = record.epoch if record.amends else record.epoch - 1
             while self._live and self._live[-1].record.epoch > valid:
-                self._void.update(dict.fromkeys(_frames_of(self._live.pop().record)))
+                self._void.update(dict.fromkeys(frames_of(self._live.pop().record)))
             self._live.append(_Applied(self._next_order, record))
         self._next_order += 1
         for key, commit in record.slots.items():
-            self._failures[key] = max(self._failures.get(key, 0), commit.failures)
+            self._count(key, commit.failures, commit.losses)
+            in_all = max(self._losses_in_all.get(key, 0), commit.losses_in_all)
+            self._losses_in_all[key] = in_all
+
+    def _count(self, key: str, failures: int, losses: Iterable[LossRecord]) -> None:
+        """Add to what is never forgotten. A loss that is found again takes the place of itself."""
+        self._failures[key] = max(self._failures.get(key, 0), failures)
+        self._losses.setdefault(key, {}).update({loss.lost: loss for loss in losses})
 
     def _insert(self, record: CommitRecord) -> None:
         """A complete snapshot takes its place among the epochs, and voids nothing.
@@ -144,6 +167,13 @@ class CommitHistory:
         see :meth:`lost_since`.
         """
         self._gaps.append((self._next_order, note))
+
+    def set_every_epoch(self, every_epoch: bool, committed_epoch: int) -> bool:
+        """Note whether every epoch after a committed one leaves a record; tell if that is news."""
+        if every_epoch == (self.every_epoch_from is not None):
+            return False
+        self.every_epoch_from = committed_epoch + 1 if every_epoch else None
+        return True
 
     # --- restoring ---------------------------------------------------------------------------
 
@@ -177,6 +207,15 @@ class CommitHistory:
             born = next(orders, -1)
         return [note for order, note in self._gaps if order > born]
 
+    def in_doubt(self, operator: str, slots: int, before_epoch: int) -> frozenset[int]:
+        """Slots whose chain may lack frames, for records are lost that could have named them."""
+        if not self._gaps:
+            return frozenset()
+        chains = {slot: self.chain(operator, slot, before_epoch) for slot in range(slots)}
+        return frozenset(
+            slot for slot, chain in chains.items() if self.lost_since(chain[0] if chain else None)
+        )
+
     def slot_facts(self, operator: str, slot: int, before_epoch: int) -> SlotFacts:
         """Newest facts of a slot that is to run ``before_epoch``."""
         key = slot_key(operator, slot)
@@ -184,9 +223,33 @@ class CommitHistory:
         for _, record in reversed(self._live):
             if record.epoch < before_epoch and key in record.slots:
                 commit = record.slots[key]
-                exact = record.epoch if commit.exact else None
-                return SlotFacts(failures, commit.lineage, commit.policy_state, exact, commit.extra)
+                return SlotFacts(
+                    failures,
+                    commit.lineage,
+                    commit.policy_state,
+                    exact_epoch=record.epoch if commit.exact else None,
+                    epoch=record.epoch,
+                    divergence=commit.divergence_after,
+                    theta=commit.theta,
+                    under=commit.under,
+                    items_at_risk=commit.items_at_risk,
+                )
         return SlotFacts(failures, "", b"")
+
+    def losses(self, operator: str, slot: int) -> list[LossRecord]:
+        """The slot's account: every loss that was ever committed, each once.
+
+        A loss stays in it also where its record is void: the epoch that it was found in is run
+        again, and finds it again under the same name, or goes on from what was saved after it.
+        Where later records know of more than are left, one without a limit stands for the rest.
+        """
+        return self._account(slot_key(operator, slot))
+
+    def _account(self, key: str) -> list[LossRecord]:
+        account = dict(self._losses.get(key, {}))
+        if len(account) < self._losses_in_all.get(key, 0):
+            account.setdefault(UNTOLD.lost, UNTOLD)
+        return list(account.values())
 
     def complete_snapshot(self, before_epoch: int) -> CompleteSnapshot | None:
         """The newest complete snapshot that a query which is to run ``before_epoch`` can use."""
@@ -212,7 +275,7 @@ class CommitHistory:
 
     def live_frames(self) -> set[FrameRef]:
         """Every frame that a record which is not void names."""
-        return {frame for applied in self._live for frame in _frames_of(applied.record)}
+        return {frame for applied in self._live for frame in frames_of(applied.record)}
 
     def void_frames(self) -> set[FrameRef]:
         """Frames that only void records name, as far as these have not been pruned."""
@@ -224,23 +287,23 @@ class CommitHistory:
         The two newest generations that are wholly below it stay, and all that is newer: an
         uncommitted full frame never costs the elders that a re-run of its epoch would need.
         """
-        needed = self._needed(committed_epoch)
+        kept_frames = needed(self._records(), committed_epoch)
         frames = dict.fromkeys(self._void)
         for applied in self._live:
-            frames.update(dict.fromkeys(_frames_of(applied.record)))
-        return [frame for frame in frames if frame not in needed]
+            frames.update(dict.fromkeys(frames_of(applied.record)))
+        return [frame for frame in frames if frame not in kept_frames]
 
     def prune(self, committed_epoch: int) -> None:
         """Forget void records and those that only name what ``droppable`` gives.
 
         Call it after the droppable frames have been dropped; the counts of failures stay.
         """
-        needed = self._needed(committed_epoch)
+        kept_frames = needed(self._records(), committed_epoch)
         newest: dict[str, int] = {}  # the order of each slot's newest committed facts
         for applied in self._live:
             if applied.record.epoch <= committed_epoch:
                 newest.update(dict.fromkeys(applied.record.slots, applied.order))
-        newest_complete = self._newest_complete()
+        complete = newest_complete(self._records())
         kept = []
         for applied in self._live:
             record = applied.record
@@ -248,10 +311,10 @@ class CommitHistory:
                 slots = {
                     key: commit
                     for key, commit in record.slots.items()
-                    if newest[key] == applied.order or commit.frame in needed
+                    if newest[key] == applied.order or commit.frame in kept_frames
                 }
-                items = {key: frame for key, frame in record.items.items() if frame in needed}
-                old = record.complete is not None and record is not newest_complete
+                items = {key: frame for key, frame in record.items.items() if frame in kept_frames}
+                old = record.complete is not None and record is not complete
                 record = msgspec.structs.replace(
                     record, slots=slots, items=items, complete=None if old else record.complete
                 )
@@ -275,12 +338,20 @@ class CommitHistory:
             for order, note in self._gaps
         ]
         records = [applied.record for applied in self._live]
-        return CommitSnapshot(records=records, failures=dict(self._failures), gaps=gaps)
+        losses = {key: self._account(key) for key in self._losses if self._account(key)}
+        return CommitSnapshot(
+            records=records,
+            failures=dict(self._failures),
+            losses=losses,
+            gaps=gaps,
+            every_epoch_from=self.every_epoch_from,
+        )
 
     @classmethod
     def from_snapshot(cls, snapshot: CommitSnapshot) -> CommitHistory:
         """The history that a snapshot was made of, less what was pruned."""
         history = cls()
+        history.every_epoch_from = snapshot.every_epoch_from
         gaps = sorted(snapshot.gaps)
         for count, record in enumerate(snapshot.records):
             while gaps and gaps[0][0] <= count:
@@ -289,10 +360,13 @@ class CommitHistory:
         for _, note in gaps:
             history.mark_gap(note)
         for key, failures in snapshot.failures.items():
-            history._failures[key] = max(history._failures.get(key, 0), failures)
+            history._count(key, failures, snapshot.losses.get(key, ()))
         return history
 
     # --- inside ------------------------------------------------------------------------------
+
+    def _records(self) -> list[CommitRecord]:
+        return [applied.record for applied in self._live]
 
     def _framed(self, key: str, before_epoch: int) -> Iterator[SlotCommit]:
         """Live commits of a slot that name state, in order, each frame once."""
@@ -301,64 +375,8 @@ class CommitHistory:
             if record.epoch >= before_epoch:
                 return
             commit = record.slots.get(key)
-            if commit is None or commit.frame is None or commit.kind == "recovered":
+            if commit is None or commit.frame is None:
                 continue
             if commit.frame not in seen:
                 seen.add(commit.frame)
                 yield commit
-
-    def _needed(self, committed_epoch: int) -> set[FrameRef]:
-        """Frames that recovery may ask for when any epoch above ``committed_epoch`` is run."""
-        frames: dict[str, list[FrameRef]] = {}
-        bases: dict[str, list[int]] = {}  # positions of the committed full frames
-        for _, record in self._live:
-            for key, commit in record.slots.items():
-                if commit.frame is None:
-                    continue
-                of_slot = frames.setdefault(key, [])
-                if commit.kind == "full" and record.epoch <= committed_epoch:
-                    bases.setdefault(key, []).append(len(of_slot))
-                of_slot.append(commit.frame)
-        needed: set[FrameRef] = set()
-        for key, of_slot in frames.items():
-            of_bases = bases.get(key, [])
-            needed.update(of_slot[of_bases[-2] if len(of_bases) > 1 else 0 :])
-        return needed | self._needed_by_snapshot() | self._needed_rows(committed_epoch)
-
-    def _newest_complete(self) -> CommitRecord | None:
-        complete = (a.record for a in reversed(self._live) if a.record.complete is not None)
-        return next(complete, None)
-
-    def _needed_by_snapshot(self) -> set[FrameRef]:
-        """All that the newest complete snapshot is restored from, whatever has come since."""
-        record = self._newest_complete()
-        if record is None:
-            return set()
-        chains: dict[str, list[FrameRef]] = {}
-        for _, earlier in self._live:
-            for key, commit in earlier.slots.items():
-                if earlier.epoch <= record.epoch and commit.frame and commit.kind != "recovered":
-                    if commit.kind == "full":
-                        chains[key] = []
-                    chains.setdefault(key, []).append(commit.frame)
-        return {frame for chain in chains.values() for frame in chain} | set(record.items.values())
-
-    def _needed_rows(self, committed_epoch: int) -> set[FrameRef]:
-        """Logged rows that no committed backup of their slot holds."""
-        saved: dict[str, int] = {}
-        for _, record in self._live:
-            for key, commit in record.slots.items():
-                if commit.exact and commit.frame is not None and record.epoch <= committed_epoch:
-                    saved[key] = record.epoch
-        return {
-            frame
-            for _, record in self._live
-            if record.complete is None
-            for key, frame in record.items.items()
-            if record.epoch > saved.get(key, -1)
-        }
-
-
-def _frames_of(record: CommitRecord) -> list[FrameRef]:
-    states = [commit.frame for commit in record.slots.values() if commit.frame is not None]
-    return [*states, *record.items.values()]

@@ -1,6 +1,7 @@
 """A store described as plain data, for ``tether inspect``; damage is reported, never raised."""
 
 import contextlib
+import math
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +12,7 @@ from tether.backup.history import CommitHistory
 from tether.backup.manifest import Manifest
 from tether.backup.names import slot_key, split_slot_key
 from tether.core.errors import BackupError, BackupUnreadableError
+from tether.core.losses import LossRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +49,12 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     slot: int
     failures: int
     """k."""
+    theta: float
+    """θ in force: what losing the slot's resident state costs at most. Infinite if unknown."""
+    spent: float
+    """Most divergence that all its losses have cost."""
+    losses: list[LossRecord]
+    """Every one of them, oldest first, with what it cost."""
     lineage: str
     chain_length: int
     """Frames that a recovery would read now."""
@@ -65,7 +73,8 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     frames_by_cause: dict[str, int]
     bytes_by_cause: dict[str, int]
     damage: list[str]
-    """What cannot be read, one line each; empty for a sound store."""
+    """What cannot be read, one line each, also where another copy makes it good; empty for a sound
+    store."""
 
 
 def describe_store(store: "BackupStore", *, verify: bool = False) -> StoreReport:
@@ -86,8 +95,9 @@ def describe_store(store: "BackupStore", *, verify: bool = False) -> StoreReport
     with _reported(damage, "manifest"):
         manifest = store.read_manifest()
     with _reported(damage, "commit log"):
-        history, damaged = store.read_commits()
-        damage.extend(f"commit log: {note}" for note in damaged)
+        log = store.read_commits()
+        history = log.history
+        damage.extend(f"commit log: {note}" for note in log.damaged)
     with _reported(damage, "size"):
         bytes_used = store.bytes_used()
 
@@ -124,9 +134,20 @@ def describe_store(store: "BackupStore", *, verify: bool = False) -> StoreReport
 
 
 def as_plain(report: StoreReport) -> dict[str, Any]:
-    """The report as numbers, texts, lists and dictionaries, fit for JSON."""
-    plain: dict[str, Any] = msgspec.to_builtins(report)
+    """The report as numbers, texts, lists and dictionaries, fit for JSON.
+
+    JSON has no infinity: one is the word "inf", as in a policy's description.
+    """
+    plain: dict[str, Any] = _finite(msgspec.to_builtins(report))
     return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return "inf" if value == math.inf else value
 
 
 @contextlib.contextmanager
@@ -141,25 +162,27 @@ def _reported(damage: list[str], where: str) -> "Iterator[None]":
 def _slot_reports(found: "dict[FrameRef, FrameHeader]", history: CommitHistory) -> list[SlotReport]:
     live, void = history.live_frames(), history.void_frames()
     frames: dict[str, list[FrameReport]] = {key: [] for key in history.slots}
-    failures = dict.fromkeys(history.slots, 0)
     for ref, header in found.items():
         key = slot_key(header.operator, header.slot)
         standing: Standing = (
             "committed" if ref in live else "void" if ref in void else "uncommitted"
         )
         frames.setdefault(key, []).append(_frame_report(ref, header, standing))
-        failures[key] = max(failures.get(key, 0), header.failures)
     next_epoch = 1 + (history.last_epoch if history.last_epoch is not None else -1)
     reports = []
     for key in sorted(frames, key=split_slot_key):
         operator, slot = split_slot_key(key)
         facts = history.slot_facts(operator, slot, next_epoch)
+        losses = sorted(history.losses(operator, slot), key=lambda loss: loss.epoch)
         of_slot = sorted(frames[key], key=lambda frame: (frame.epoch, frame.sequence))
         reports.append(
             SlotReport(
                 operator=operator,
                 slot=slot,
-                failures=max(facts.failures, failures[key]),
+                failures=facts.failures,
+                theta=facts.theta,
+                spent=sum((loss.cost for loss in losses), 0.0),
+                losses=losses,
                 lineage=facts.lineage,
                 chain_length=len(history.chain(operator, slot, next_epoch)),
                 bytes=sum(frame.bytes for frame in of_slot),

@@ -2,7 +2,7 @@
 
 Layout below the root, folders 0700 and files 0600::
 
-    lock  manifest.json  commits.log
+    lock  manifest.json  commits.log  commits.copy
     slots/<operator>/<slot>/<epoch>.<sequence>.<attempt>.<lineage>.log
 
 A full frame starts a new log; the partial ones of the same lineage follow it there. So a
@@ -21,25 +21,29 @@ import pyarrow as pa
 
 from tether.backup.files import (
     append_durably,
+    check_no_links,
+    check_private,
     create_durably,
     explained,
     make_folder,
     opened,
     read_exactly,
+    read_whole,
     replace_durably,
     storage_error,
     sync_folder,
     try_lock,
 )
-from tether.backup.framecodec import Compression, decode_frame, encode_frame
+from tether.backup.framecodec import Compression, decode_frame, digest_of, encode_frame
 from tether.backup.frames import Frame, FrameHeader, FrameRef
 from tether.backup.framescan import ends_with_whole_frame, scan_frames
-from tether.backup.local_commits import LocalCommitFile, read_log
+from tether.backup.local_commits import COPY, LOG, LocalCommits, read_log
 from tether.backup.local_lock import LocalLock
 from tether.backup.manifest import Manifest, decode_manifest, encode_manifest
 from tether.backup.names import MANIFEST, SLOTS, checked_frame_name, path_name, slot_folder
 from tether.backup.protocol import (
     HeldLock,
+    checked_bytes,
     frame_exists,
     missing_manifest,
     require_lock,
@@ -50,8 +54,10 @@ from tether.core.errors import BackupError, BackupUnreadableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitLog
     from tether.backup.commits import CommitRecord
+    from tether.backup.mark import LogMark
 
 _GONE_FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EIO}
 """Failures to read that another try will not mend."""
@@ -85,7 +91,8 @@ class LocalStore:
         self._compression: Compression = compression
         self._compact_bytes = compact_bytes
         self._lock: HeldLock | None = None
-        self._commits: LocalCommitFile | None = None
+        self._commits: LocalCommits | None = None
+        self._mark: LogMark | None = None
         self._dropped: dict[str, set[int]] = {}
         self._synced: set[str] = set()
         if self._root.exists() and not self._root.is_dir():
@@ -116,7 +123,7 @@ class LocalStore:
             if header.kind != "full":
                 shared = self._append_to_newest(folder, path_name(header.lineage), buffers)
                 if shared is not None:
-                    return FrameRef(*shared, length)
+                    return FrameRef(*shared, length, digest_of(buffers[0]))
             attempt, lineage = path_name(header.attempt), path_name(header.lineage)
             order = f"{header.epoch:012d}.{header.sequence:06d}"
             name = f"{folder}/{order}.{attempt}.{lineage}.log"
@@ -124,11 +131,13 @@ class LocalStore:
                 create_durably(self._root / name, buffers)
             except FileExistsError:
                 raise frame_exists(name) from None
-        return FrameRef(name, 0, length)
+        return FrameRef(name, 0, length, digest_of(buffers[0]))
 
     def _make_folder(self, folder: str) -> None:
         make_folder(self._root / folder)
         if folder not in self._synced:
+            check_private(self._root)
+            check_no_links(self._root, folder)
             # A folder that is there may be one that another process has yet to make durable.
             for parent in (self._root / folder).parents[:3]:
                 sync_folder(parent)
@@ -168,7 +177,7 @@ class LocalStore:
             if error.errno in _GONE_FOR_GOOD:
                 raise unreadable_frame(ref, f"{error.strerror}.") from error
             raise storage_error("A backup frame could not be read.", error, path) from error
-        return decode_frame(buffer)
+        return decode_frame(checked_bytes(ref, buffer))
 
     def frames(
         self, operator: str | None = None, slot: int | None = None
@@ -181,8 +190,8 @@ class LocalStore:
             name = path.relative_to(self._root).as_posix()
             try:
                 with opened(path, os.O_RDONLY) as descriptor:
-                    for offset, length, header in scan_frames(descriptor):
-                        yield FrameRef(name, offset, length), header
+                    for offset, length, header, digest in scan_frames(descriptor):
+                        yield FrameRef(name, offset, length, digest), header
             except FileNotFoundError:
                 continue  # dropped meanwhile
             except OSError as error:
@@ -197,6 +206,7 @@ class LocalStore:
             self._dropped.setdefault(ref.name, set()).add(ref.offset)
         for name in touched:
             with explained("An old backup could not be deleted.", self._root / name):
+                check_no_links(self._root, name)
                 self._drop_log(name)
 
     def _drop_log(self, name: str) -> None:
@@ -211,29 +221,49 @@ class LocalStore:
 
     # --- commits, manifest, lock -------------------------------------------------------------
 
-    def append_commit(self, record: CommitRecord) -> None:
+    def begin_commits(
+        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+    ) -> LogEnd:
+        """Make the log ready to be written to; see :meth:`BackupStore.begin_commits`."""
+        require_lock(self._lock, "open the commit log")
+        self._commits = LocalCommits(self._root, self._compact_bytes)
+        self._commits.begin(committed_epoch, every_epoch=every_epoch, gap=gap, records=records)
+        return self._commits.end
+
+    def keep_mark(self, mark: LogMark) -> None:
+        """Tell the log's end besides; see :meth:`BackupStore.keep_mark`."""
+        require_lock(self._lock, "open the commit log")
+        if self._commits is None:
+            self._commits = LocalCommits(self._root, self._compact_bytes)
+        mark.write(self._commits.end)
+        self._mark = mark
+
+    def append_commit(self, record: CommitRecord) -> LogEnd:
         """Make a record durable; see :meth:`BackupStore.append_commit`."""
         require_lock(self._lock, f"commit epoch {record.epoch}")
         if self._commits is None:
-            self._commits = LocalCommitFile(self._root / "commits.log", self._compact_bytes)
+            self._commits = LocalCommits(self._root, self._compact_bytes)
         try:
-            self._commits.append(record)
+            end = self._commits.append(record)
+            if self._mark is not None:
+                self._mark.write(end)
+            return end
         except BaseException:
-            self._commits = None  # opening it again cuts what this attempt may have left
+            self._commits = None  # what this attempt may have left must be looked at
             raise
 
     def read_commits(self) -> CommitLog:
         """Read the commit log; see :meth:`BackupStore.read_commits`."""
-        return read_log(self._root / "commits.log")
+        return read_log(self._root)
 
     def read_manifest(self) -> Manifest | None:
         """The manifest; see :meth:`BackupStore.read_manifest`."""
         path = self._root / MANIFEST
         with explained("The manifest cannot be read.", path):
             try:
-                return decode_manifest(path.read_bytes())
+                return decode_manifest(read_whole(path))
             except FileNotFoundError:
-                if (self._root / "commits.log").exists() or (self._root / SLOTS).exists():
+                if any((self._root / name).exists() for name in (LOG, COPY, SLOTS)):
                     raise missing_manifest(str(self._root)) from None
                 return None
 
@@ -247,9 +277,10 @@ class LocalStore:
         """Become the only driver on this directory; creates it if need be."""
         with explained(f"Backups cannot be kept in {self._root}.", self._root):
             make_folder(self._root)
+            check_private(self._root)
         lock = LocalLock(self._root / "lock", owner)
         self._lock = lock
-        self._commits = None  # another driver may have written since
+        self._commits = self._mark = None  # another driver may have written since
         return lock
 
     def bytes_used(self) -> int:

@@ -1,4 +1,9 @@
-"""The commit log of a local store: one file, appended to by one driver, rewritten when long."""
+"""The commit log of a local store: two copies, appended to by one driver, rewritten when long.
+
+A record counts once both copies have it on disk. One damaged, shortened, outdated or deleted file is
+therefore made good from the other; and a tail that only one has is known to be an append that never
+came to its end.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,9 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from tether.backup.commitcodec import encode_entry, scan_log
-from tether.backup.commitlog import CommitLog, replay
-from tether.backup.files import append_durably, explained, opened, replace_durably, sync_folder
+from tether.backup.commitcodec import LogEnd, digest_of, encode_entry
+from tether.backup.commitlog import CommitLog, read_copies
+from tether.backup.files import append_durably, explained, opened, read_whole, replace_durably
 from tether.core.errors import BackupError
 
 if TYPE_CHECKING:
@@ -18,65 +23,83 @@ if TYPE_CHECKING:
     from tether.backup.commits import CommitRecord
 
 _log = logging.getLogger(__name__)
+LOG, COPY = "commits.log", "commits.copy"
 
 
-def read_log(path: Path) -> CommitLog:
+def read_log(root: Path) -> CommitLog:
     """Read a commit log without changing it; a missing one is empty."""
-    data = b""
-    with explained("The commit log cannot be read.", path), contextlib.suppress(FileNotFoundError):
-        data = path.read_bytes()
-    scanned = scan_log(data)
-    return replay(scanned.entries, scanned.torn)
+    copies: dict[str, bytes | None] = {}
+    for name in (LOG, COPY):
+        with explained("The commit log cannot be read.", root / name):
+            copies[name] = None
+            with contextlib.suppress(FileNotFoundError):
+                copies[name] = read_whole(root / name)
+    return read_copies(copies)
 
 
-class LocalCommitFile:
+class LocalCommits:
     """A commit log opened for writing. Only the holder of the store's lock may have one.
 
-    Opening cuts a torn tail: the record it was to become never counted. Damage elsewhere is left
-    in place, so that it is told again to whoever reads the log later.
-
     Args:
-        path: The log's file.
+        root: The store's directory.
         compact_bytes: The log is rewritten, with what can still matter only, when it is longer
             than this and has doubled since the last time.
     """
 
-    def __init__(self, path: Path, compact_bytes: int) -> None:
-        self._path = path
+    def __init__(self, root: Path, compact_bytes: int) -> None:
+        self._paths = [root / LOG, root / COPY]
         self._compact_bytes = compact_bytes
-        with explained("The commit log cannot be opened.", path):
-            new = not path.exists()
-            with opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
-                scanned = scan_log(path.read_bytes())
-                if scanned.torn:
-                    _log.warning("%s: %s It was cut.", path, scanned.torn)
-                    os.ftruncate(descriptor, scanned.clean_bytes)
-                    os.fsync(descriptor)
-            if new:
-                sync_folder(path.parent)
-        self._history = replay(scanned.entries).history
+        log = read_log(root)
+        self._history, self.end, self._sound = log.history, log.end, log.sound
+        for note in log.damaged:
+            _log.warning("The commit log in %s: %s", root, note)
 
-    def append(self, record: CommitRecord) -> None:
-        """Make a record durable."""
-        data = encode_entry(record)
-        with (
-            explained(f"The commit of epoch {record.epoch} could not be written.", self._path),
-            opened(self._path, os.O_WRONLY) as descriptor,
-        ):
-            size = append_durably(descriptor, [data]) + len(data)
+    def begin(
+        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+    ) -> None:
+        """See :meth:`BackupStore.begin_commits`."""
+        changed = self._history.set_every_epoch(every_epoch, committed_epoch)
+        skipped = records > self.end.number
+        if self._sound and not (gap or changed or skipped):
+            return
+        if gap:
+            self._history.mark_gap(gap)
+        if skipped:
+            self.end = self.end._replace(number=records)
+        self._rewrite(committed_epoch)
+
+    def append(self, record: CommitRecord) -> LogEnd:
+        """Make a record durable; gives the log's new end."""
+        data = encode_entry(record, self.end)
+        if not self._sound:
+            self._rewrite(record.epoch - 1)
+        size = 0
+        for path in self._paths:
+            with (
+                explained(f"The commit of epoch {record.epoch} could not be written.", path),
+                opened(path, os.O_WRONLY) as descriptor,
+            ):
+                size = append_durably(descriptor, [data]) + len(data)
         self._history.apply(record)
+        self.end = LogEnd(self.end.number + 1, digest_of(data))
         if size > self._compact_bytes:
             self._compact(record.epoch, size)
+        return self.end
 
     def _compact(self, epoch: int, size: int) -> None:
-        # Spark asks for an epoch only when it has committed the one before.
-        data = encode_entry(self._history.snapshot(committed_epoch=epoch - 1))
         try:
-            with explained("The commit log could not be compacted.", self._path):
-                replace_durably(self._path, data)
+            # Spark asks for an epoch only when it has committed the one before.
+            size = self._rewrite(epoch - 1)
         except BackupError as error:
             # The record itself is durable, so the epoch is committed; a long log only costs room.
             _log.warning("%s", error)
-            self._compact_bytes = max(self._compact_bytes, 2 * size)
-        else:
-            self._compact_bytes = max(self._compact_bytes, 2 * len(data))
+        self._compact_bytes = max(self._compact_bytes, 2 * size)
+
+    def _rewrite(self, committed_epoch: int) -> int:
+        """Replace both copies by a snapshot; a crash in between leaves one of each, which agree."""
+        data = encode_entry(self._history.snapshot(committed_epoch), self.end)
+        for path in self._paths:
+            with explained("The commit log could not be rewritten.", path):
+                replace_durably(path, data)
+        self._sound = True
+        return len(data)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tether.backup.files import explained, try_lock
+from tether.backup.files import explained, open_file, try_lock
 from tether.backup.protocol import HeldLock
 from tether.core.errors import BackupError, BackupLockedError
 
@@ -60,7 +60,7 @@ class LocalLock(HeldLock):
         self._path = path
         what = f"The backup directory {path.parent} cannot be locked."
         with explained(what, path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             with explained(what, path):
                 if not try_lock(descriptor):

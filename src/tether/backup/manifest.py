@@ -2,7 +2,8 @@
 
 A state is only as good as the program that reads it. The manifest keeps a fingerprint of program,
 state schema, slot counts, policy and keys in named parts, so that a changed program meets an error
-that says what changed and what to do, never a garbled state. It is JSON: people can read it.
+that says what changed and what to do, never a garbled state. It is JSON: people can read it. And it
+carries a checksum: one digit of ``first_epoch`` that changed unseen would change the state.
 """
 
 import time
@@ -12,10 +13,13 @@ from typing import Any
 
 import msgspec
 
+from tether.backup.sealed import seal, unseal
 from tether.core.errors import BackupUnreadableError, BadValueError, ChangedProgramError
 
-FORMAT = 1
-"""The newest layout of a store that this version of Tether reads and writes."""
+FORMAT = 3
+"""The layout of a store that this version of Tether reads and writes. Older ones did not say what
+each loss had cost, and their commit logs could not be known to be all there: no true bound could be
+given from them."""
 
 ADVICE = {
     "program": "If the new code means the same by its state, allow the change of 'program'.",
@@ -71,8 +75,8 @@ class _FormatOnly(msgspec.Struct):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Indented JSON with a newline at its end."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    """Indented JSON with a checksum, and a newline at its end."""
+    return seal(manifest)
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -84,7 +88,7 @@ def decode_manifest(data: bytes) -> Manifest:
     try:
         # First the format alone: a newer one may have any other fields.
         found = msgspec.json.decode(data, type=_FormatOnly).format
-        manifest = msgspec.json.decode(data, type=Manifest) if found == FORMAT else None
+        manifest = msgspec.convert(unseal(data), Manifest) if found == FORMAT else None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BackupUnreadableError(
             "The manifest of the backup directory cannot be read.",
@@ -92,10 +96,16 @@ def decode_manifest(data: bytes) -> Manifest:
             do="Restore manifest.json from a copy, or start anew in an empty backup directory.",
         ) from error
     if manifest is None:
+        older = found < FORMAT
         raise BackupUnreadableError(
             f"The backup directory has format {found}.",
-            why=f"This version of Tether ({_tether_version()}) reads format {FORMAT} only.",
-            do="Use the version of Tether that wrote it, or a newer one.",
+            why=f"This version of Tether ({_tether_version()}) reads format {FORMAT} only."
+            + " An older one does not say what each loss cost, nor whether it is all there."
+            * older,
+            do="Use the version of Tether that wrote it, or start with an empty backup directory "
+            "and Spark checkpoint."
+            if older
+            else "Use the version of Tether that wrote it, or a newer one.",
         )
     return manifest
 

@@ -1,7 +1,8 @@
 """The commit log of an object store: one object for each record, folded into snapshots.
 
 ``commits/<number>.commit`` holds one record, ``commits/<number>.snapshot`` all that can still
-matter of the records up to that number. Numbers have no holes, so a lost object is noticed.
+matter of the records up to that number. Numbers have no holes, so a lost object is noticed. There is
+one copy only: an object is written whole, and the store keeps it from rotting.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from tether.backup.commitcodec import decode_entry, encode_entry
-from tether.backup.commitlog import CommitLog, replay
+from tether.backup.commitcodec import (
+    LogEnd,
+    Numbered,
+    decode_entry,
+    digest_of,
+    encode_entry,
+)
+from tether.backup.commitlog import CommitLog, joined, replay
 from tether.core.errors import BackupError, BackupLockedError, BackupUnreadableError
 
 if TYPE_CHECKING:
-    from tether.backup.commits import CommitRecord, LogEntry
+    from tether.backup.commits import CommitRecord
     from tether.backup.objectio import ObjectFolder
 
 _log = logging.getLogger(__name__)
@@ -56,38 +63,60 @@ def read_log(folder: ObjectFolder) -> CommitLog:
 
 def _read_once(folder: ObjectFolder) -> tuple[CommitLog, bool]:
     listing = _listing(folder)
-    entries: list[LogEntry | str] = []
-    vanished = False
+    reading = _Reading(folder)
     done = -1
     for number in sorted(listing.snapshots, reverse=True):
-        entry = _decoded(_snapshot(number), folder.read_many([_snapshot(number)]))
-        entries.append(entry or f"{_snapshot(number)} is missing.")
-        vanished = vanished or entry is None
-        if entry and not isinstance(entry, str):
+        if reading.read([(number, _snapshot(number))]):
             done = number
-            # What is damaged among newer snapshots comes after this one.
-            entries.reverse()
             break
     wanted = [number for number in sorted(listing.commits) if number > done]
-    found = folder.read_many([_commit(number) for number in wanted])
-    for number in wanted:
-        if number > done + 1:
-            entries.append(f"{_commit(done + 1)} to {_commit(number - 1)} are missing.")
-        entry = _decoded(_commit(number), found)
-        entries.append(entry or f"{_commit(number)} is missing.")
-        vanished = vanished or entry is None
-        done = number
-    return replay(entries), vanished
+    reading.read([(number, _commit(number)) for number in wanted])
+    in_order = joined(reading.entries, " ".join(reading.damaged))
+    newest = max([-1, *listing.commits, *listing.snapshots])
+    if newest > in_order.end.number:
+        in_order.entries.append(" ".join(reading.damaged) or "The newest record is missing.")
+        in_order = in_order._replace(end=LogEnd(newest, in_order.end.digest))
+    log = CommitLog(
+        replay(in_order.entries),
+        [*reading.damaged, *(note for note in in_order.lost if note not in reading.damaged)],
+        in_order.lost,
+        in_order.end,
+        began=newest >= 0,
+        sound=bool(reading.entries) and not (reading.damaged or in_order.lost),
+    )
+    return log, reading.vanished
 
 
-def _decoded(name: str, found: dict[str, bytes | None]) -> LogEntry | str | None:
-    data = found[name]
-    if data is None:
-        return None
-    try:
-        return decode_entry(data)
-    except BackupUnreadableError as error:
-        return f"{name} cannot be read: {error.why}"
+class _Reading:
+    """Entries that could be read, and what is wrong with the others."""
+
+    def __init__(self, folder: ObjectFolder) -> None:
+        self._folder = folder
+        self.entries: list[Numbered] = []
+        self.damaged: list[str] = []
+        self.vanished = False
+        """Whether any was gone that had been listed a moment before."""
+
+    def read(self, wanted: list[tuple[int, str]]) -> bool:
+        """Read some entries by number and name, in order; tell whether all could be."""
+        found = self._folder.read_many([name for _, name in wanted])
+        before = len(self.entries)
+        for number, name in wanted:
+            data = found[name]
+            if data is None:
+                self.vanished = True
+                self.damaged.append(f"{name} is missing.")
+                continue
+            try:
+                entry = decode_entry(data)
+            except BackupUnreadableError as error:
+                self.damaged.append(f"{name} cannot be read: {error.why}")
+                continue
+            if entry.number != number:
+                self.damaged.append(f"{name} holds entry {entry.number}.")
+                continue
+            self.entries.append(entry)
+        return len(self.entries) - before == len(wanted)
 
 
 class ObjectCommits:
@@ -105,19 +134,35 @@ class ObjectCommits:
     def __init__(self, folder: ObjectFolder, fold_every: int) -> None:
         self._folder = folder
         self._fold_every = fold_every
-        listing = _listing(folder)
-        self._next = 1 + max([-1, *listing.commits, *listing.snapshots])
-        self._unfolded = len(listing.commits)
-        self._history = read_log(folder).history
+        log = read_log(folder)
+        self._history, self.end, self._sound = log.history, log.end, log.sound
+        self._unfolded = len(_listing(folder).commits)
 
-    def append(self, record: CommitRecord) -> None:
-        """Make a record durable.
+    def begin(
+        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+    ) -> None:
+        """See :meth:`BackupStore.begin_commits`."""
+        changed = self._history.set_every_epoch(every_epoch, committed_epoch)
+        skipped = records > self.end.number
+        if self._sound and not (gap or changed or skipped):
+            return
+        if gap:
+            self._history.mark_gap(gap)
+        if skipped:
+            self.end = self.end._replace(number=records)
+        self._rewrite(committed_epoch)
+
+    def append(self, record: CommitRecord) -> LogEnd:
+        """Make a record durable; gives the log's new end.
 
         Raises:
             BackupLockedError: another driver has committed meanwhile.
         """
+        if not self._sound:
+            self._rewrite(record.epoch - 1)
+        data = encode_entry(record, self.end)
         try:
-            self._folder.create(_commit(self._next), encode_entry(record))
+            self._folder.create(_commit(self.end.number + 1), data)
         except FileExistsError as error:
             raise BackupLockedError(
                 f"Epoch {record.epoch} was not committed.",
@@ -125,18 +170,26 @@ class ObjectCommits:
                 do="Stop this query; the other one goes on.",
             ) from error
         self._history.apply(record)
-        self._next += 1
+        self.end = LogEnd(self.end.number + 1, digest_of(data))
         self._unfolded += 1
         if self._unfolded >= self._fold_every:
             self._fold(record.epoch)
+        return self.end
+
+    def _folded(self, committed_epoch: int) -> bytes:
+        return encode_entry(self._history.snapshot(committed_epoch), self.end)
+
+    def _rewrite(self, committed_epoch: int) -> None:
+        # Not created but replaced: a snapshot up to here may be there, and say less.
+        self._folder.replace(_snapshot(self.end.number), self._folded(committed_epoch))
+        self._sound = True
 
     def _fold(self, epoch: int) -> None:
-        last = self._next - 1
-        # Spark asks for an epoch only when it has committed the one before.
-        data = encode_entry(self._history.snapshot(committed_epoch=epoch - 1))
+        last = self.end.number
         self._unfolded = 0
         try:
-            self._folder.create(_snapshot(last), data)
+            # Spark asks for an epoch only when it has committed the one before.
+            self._folder.create(_snapshot(last), self._folded(epoch - 1))
             listing = _listing(self._folder)
             old = [_commit(number) for number in listing.commits if number <= last]
             old += [_snapshot(number) for number in listing.snapshots if number < last]

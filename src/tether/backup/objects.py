@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tether.backup.framecodec import (
     Compression,
     decode_frame,
     decode_header,
     decode_prefix,
+    digest_of,
     encode_frame,
 )
 from tether.backup.frames import Frame, FrameHeader, FrameRef
@@ -26,6 +29,7 @@ from tether.backup.object_lock import ObjectLock
 from tether.backup.objectio import ObjectFolder
 from tether.backup.protocol import (
     HeldLock,
+    checked_bytes,
     frame_exists,
     missing_manifest,
     require_lock,
@@ -38,8 +42,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitLog
     from tether.backup.commits import CommitRecord
+    from tether.backup.mark import LogMark
 
 _MOST_HEADS = 4096  # bytes
 _TOGETHER = 128  # objects asked for at once
@@ -80,6 +86,7 @@ class ObjectStore:
         self._lease_seconds = lease_seconds
         self._lock: HeldLock | None = None
         self._commits: ObjectCommits | None = None
+        self._mark: LogMark | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         settings = (self._compression, self._fold_every, self._lease_seconds)
@@ -101,7 +108,7 @@ class ObjectStore:
             self._folder.create(name, data)
         except FileExistsError as error:
             raise frame_exists(name) from error
-        return FrameRef(name, 0, len(data))
+        return FrameRef(name, 0, len(data), digest_of(data))
 
     def read(self, ref: FrameRef) -> Frame:
         """Read a frame back; see :meth:`BackupStore.read`."""
@@ -111,7 +118,7 @@ class ObjectStore:
             raise unreadable_frame(ref, "It is missing.") from error
         if (ref.offset, ref.length) != (0, len(data)):
             raise unreadable_frame(ref, f"The object holds {len(data)} bytes.")
-        return decode_frame(data)
+        return decode_frame(checked_bytes(ref, data))
 
     def frames(
         self, operator: str | None = None, slot: int | None = None
@@ -145,7 +152,8 @@ class ObjectStore:
                     raise unreadable_frame(ref, f"It should hold {prefix.frame_bytes} bytes.")
                 if prefix.padded_head_bytes > len(data):
                     data = self._folder.read_starts({name: prefix.padded_head_bytes})[name] or b""
-                yield ref, decode_header(data)
+                header = decode_header(data)
+                yield msgspec.structs.replace(ref, digest=prefix.head_crc), header
             except BackupUnreadableError as error:
                 yield ref, error
 
@@ -156,13 +164,33 @@ class ObjectStore:
 
     # --- commits, manifest, lock -------------------------------------------------------------
 
-    def append_commit(self, record: CommitRecord) -> None:
+    def begin_commits(
+        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+    ) -> LogEnd:
+        """Make the log ready to be written to; see :meth:`BackupStore.begin_commits`."""
+        require_lock(self._lock, "open the commit log")
+        self._commits = ObjectCommits(self._folder, self._fold_every)
+        self._commits.begin(committed_epoch, every_epoch=every_epoch, gap=gap, records=records)
+        return self._commits.end
+
+    def keep_mark(self, mark: LogMark) -> None:
+        """Tell the log's end besides; see :meth:`BackupStore.keep_mark`."""
+        require_lock(self._lock, "open the commit log")
+        if self._commits is None:
+            self._commits = ObjectCommits(self._folder, self._fold_every)
+        mark.write(self._commits.end)
+        self._mark = mark
+
+    def append_commit(self, record: CommitRecord) -> LogEnd:
         """Make a record durable; see :meth:`BackupStore.append_commit`."""
         require_lock(self._lock, f"commit epoch {record.epoch}")
         if self._commits is None:
             self._commits = ObjectCommits(self._folder, self._fold_every)
         try:
-            self._commits.append(record)
+            end = self._commits.append(record)
+            if self._mark is not None:
+                self._mark.write(end)
+            return end
         except BaseException:
             self._commits = None  # what the store holds now must be looked at anew
             raise
@@ -189,7 +217,7 @@ class ObjectStore:
         """Become the only driver on this store; :class:`ObjectLock` says how surely."""
         lock = ObjectLock(self._folder, owner, self._lease_seconds)
         self._lock = lock
-        self._commits = None  # another driver may have written since
+        self._commits = self._mark = None  # another driver may have written since
         return lock
 
     def bytes_used(self) -> int:

@@ -1,24 +1,19 @@
 """From an address to a store, on the driver and again in every executor."""
 
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from tether.backup.framecodec import Compression
 from tether.backup.local import LocalStore
 from tether.backup.objects import ObjectStore
+from tether.backup.places import local_path
 from tether.core.errors import BadValueError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.backup.protocol import BackupStore
-
-_FILE_URL = re.compile(r"file:/", re.IGNORECASE)
-_OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*(::|://)", re.IGNORECASE)
 
 
 def open_store(
@@ -50,7 +45,8 @@ def open_store(
             f"{url!r} is not a place that backups can be kept in.",
             do="Use a path, or a URL such as s3://bucket/prefix.",
         )
-    if _OTHER_URL.match(url) and not _FILE_URL.match(url):
+    path = local_path(url)
+    if path is None:
         if compression is None:
             return ObjectStore(url, storage_options)
         return ObjectStore(url, storage_options, compression=compression)
@@ -59,7 +55,6 @@ def open_store(
             f"A local backup directory takes no storage options, but {url!r} was given some.",
             do="Leave them out, or use the URL of an object store.",
         )
-    path = Path(unquote(urlsplit(url).path) if _FILE_URL.match(url) else url)
     return LocalStore(path) if compression is None else LocalStore(path, compression=compression)
 
 

@@ -6,6 +6,7 @@ import contextlib
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol, Self
 
+from tether.backup.framecodec import digest_of
 from tether.backup.names import MANIFEST
 from tether.core.errors import BackupError, BackupUnreadableError
 
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitLog
     from tether.backup.commits import CommitRecord
     from tether.backup.frames import Frame, FrameHeader, FrameRef
     from tether.backup.manifest import Manifest
+    from tether.backup.mark import LogMark
 
 
 class HeldLock(contextlib.AbstractContextManager["HeldLock"]):
@@ -73,8 +76,36 @@ class BackupStore(Protocol):
         """Every frame that lies in the store, committed or not; only heads are read and checked."""
         ...
 
-    def append_commit(self, record: CommitRecord) -> None:
-        """Make a record durable; from its return on, what it names counts."""
+    def begin_commits(
+        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+    ) -> LogEnd:
+        """Make the commit log ready to be written to, once it is known to be all there.
+
+        Damage that can be made good is. Until this call nothing of the log is changed, so that
+        whoever refuses to go on with it leaves it as it was found.
+
+        Args:
+            committed_epoch: The last epoch that Spark has committed.
+            every_epoch: Whether every epoch leaves a record from now on.
+            gap: What is missing in the log, where that is accepted. It is never forgotten.
+            records: How many records there have been at least, also those that are missing: their
+                numbers are not given again.
+
+        Returns:
+            Where the log ends.
+        """
+        ...
+
+    def keep_mark(self, mark: LogMark) -> None:
+        """Tell besides where the log ends: now, and after every record, before that counts."""
+        ...
+
+    def append_commit(self, record: CommitRecord) -> LogEnd:
+        """Make a record durable; from its return on, what it names counts.
+
+        Returns:
+            Where the log ends now.
+        """
         ...
 
     def read_commits(self) -> CommitLog:
@@ -135,6 +166,17 @@ def unreadable_frame(ref: FrameRef, why: str) -> BackupUnreadableError:
         do="Nothing if recovery goes on with an older frame and a larger bound; else restore the "
         "backup directory from a copy.",
     )
+
+
+def checked_bytes(ref: FrameRef, data: pa.Buffer | bytes) -> pa.Buffer | bytes:
+    """Refuse bytes that begin another frame than the one that is meant.
+
+    Raises:
+        BackupUnreadableError: they do, or no frame at all.
+    """
+    if digest_of(data) != ref.digest:
+        raise unreadable_frame(ref, "Another frame is in its place, or its head is damaged.")
+    return data
 
 
 def frame_exists(name: str) -> BackupError:

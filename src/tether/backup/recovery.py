@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from tether.backup.frames import Frame, FrameHeader, FrameRef
+from tether.backup.frames import Frame, FrameRef
 from tether.backup.protocol import unreadable_frame
 from tether.core.errors import BackupUnreadableError
 
@@ -30,12 +30,13 @@ class RestoredChain(NamedTuple):
     """To be added to the bound; infinite if commit records are lost that this chain rests on."""
 
 
-def require_whole(chain: RestoredChain, what: str) -> None:
+def require_whole(chain: RestoredChain, what: str, *, or_else: str = "") -> None:
     """Refuse a chain of which anything was skipped: an exact restore has no bound to widen.
 
     Args:
         chain: What was read.
         what: What cannot be done with less, for the error.
+        or_else: What else its reader can do, if anything.
 
     Raises:
         BackupUnreadableError: names every frame that cannot be read.
@@ -45,7 +46,7 @@ def require_whole(chain: RestoredChain, what: str) -> None:
             what,
             why="; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in chain.unreadable),
             do="Restore the backup directory from a copy, or start anew with an empty backup "
-            "directory and Spark checkpoint.",
+            f"directory and Spark checkpoint. {or_else}".rstrip(),
         )
 
 
@@ -116,14 +117,3 @@ def _nothing_older(
         do="Restore the backup directory from a copy, or start anew with an empty backup "
         "directory and Spark checkpoint.",
     )
-
-
-def recorded_failures(store: BackupStore, operator: str, slot: int) -> int:
-    """Highest k in any frame of a slot, committed or not.
-
-    A recovered slot writes its k before it goes on. If it dies again before the driver commits, no
-    record names that frame; it is counted all the same (AF-Stream 2019 §3.5.2). Take the larger of
-    this and :meth:`CommitHistory.slot_facts`.
-    """
-    headers = (header for _, header in store.frames(operator, slot))
-    return max((h.failures for h in headers if isinstance(h, FrameHeader)), default=0)

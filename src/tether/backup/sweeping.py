@@ -8,13 +8,22 @@ from tether.backup.names import epoch_of_name
 from tether.core.errors import BackupUnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tether.backup.frames import FrameHeader, FrameRef
     from tether.backup.history import CommitHistory
     from tether.backup.protocol import BackupStore
 
+    FoundFrame = tuple[FrameRef, FrameHeader | BackupUnreadableError]
+
 
 def sweep(
-    store: BackupStore, history: CommitHistory, committed_epoch: int, *, orphans: bool = False
+    store: BackupStore,
+    history: CommitHistory,
+    committed_epoch: int,
+    *,
+    orphans: bool = False,
+    found: Iterable[FoundFrame] | None = None,
 ) -> list[FrameRef]:
     """Drop old frames, and forget the commit records that named them.
 
@@ -24,41 +33,40 @@ def sweep(
         committed_epoch: The last epoch that Spark has committed.
         orphans: Also look through the store for frames that no record names, of tasks that failed
             or drivers that died. It lists the whole store: meant for the start of a query.
+        found: What such a list holds, where it is known already.
 
     Returns:
         What was dropped.
     """
     refs = dict.fromkeys(history.droppable(committed_epoch))
     if orphans:
-        refs.update(dict.fromkeys(_orphans(store, history, committed_epoch)))
+        listed = store.frames() if found is None else found
+        refs.update(dict.fromkeys(_orphans(listed, history, committed_epoch)))
     store.drop(refs)
     history.prune(committed_epoch)
     return list(refs)
 
 
-def _orphans(store: BackupStore, history: CommitHistory, committed_epoch: int) -> list[FrameRef]:
+def _orphans(
+    found: Iterable[FoundFrame], history: CommitHistory, committed_epoch: int
+) -> list[FrameRef]:
     named: dict[str, list[int]] = {}
     for ref in history.live_frames():
         named.setdefault(ref.name, []).append(ref.offset)
     orphans = []
-    for ref, header in store.frames():
+    for ref, header in found:
         # Damage can swallow several frames; spare the stretch if a named one lies in it.
         if any(ref.offset <= at < ref.offset + ref.length for at in named.get(ref.name, [])):
             continue
-        if _outlived(ref, header, history, committed_epoch):
+        if _outlived(ref, header, committed_epoch):
             orphans.append(ref)
     return orphans
 
 
 def _outlived(
-    ref: FrameRef,
-    header: FrameHeader | BackupUnreadableError,
-    history: CommitHistory,
-    committed_epoch: int,
+    ref: FrameRef, header: FrameHeader | BackupUnreadableError, committed_epoch: int
 ) -> bool:
     if isinstance(header, BackupUnreadableError):
         epoch = epoch_of_name(ref.name)
         return epoch is not None and epoch <= committed_epoch
-    known = history.slot_facts(header.operator, header.slot, committed_epoch + 1).failures
-    # The only trace of a failure stays, whatever its age: the count must never fall.
-    return header.epoch <= committed_epoch and header.failures <= known
+    return header.epoch <= committed_epoch

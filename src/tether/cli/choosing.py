@@ -8,14 +8,15 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.core.errors import BadValueError
-from tether.core.explain import explain
-from tether.core.parse import parse_policy
-from tether.core.parse_accuracy import parse_accuracy
-from tether.core.policy import Placement
+from tether.core.placement import Placement
+from tether.declared import errors_of_copies
+from tether.policies.explain import explain
+from tether.policies.parse import parse_policy
+from tether.policies.parse_accuracy import parse_accuracy
 
 if TYPE_CHECKING:
-    from tether.core.policy import Policy
     from tether.operator import Operator
+    from tether.policies.policy import Policy
 
 
 class Chosen(NamedTuple):
@@ -68,9 +69,9 @@ def show_derivation(
     chosen: Chosen, operator: Operator, key: list[str], slots: int, *, as_json: bool
 ) -> None:
     """Print the way from the wish to the threshold of each slot."""
-    divergence = operator.parameters().get("divergence")
-    errors = "max" if divergence == "max" and key else "add"
-    placement = Placement(copies=slots, errors_of_copies=errors)  # type: ignore[arg-type]
+    # As a table of its own key, which these operators keep; the input's types are not known yet.
+    table = {"keys": key, "divergence": operator.parameters().get("divergence")}
+    placement = Placement(copies=slots, errors_of_copies=errors_of_copies(operator, key, [table]))
     lines = [*chosen.because, *explain(chosen.policy, placement)]
     if as_json:
         theta = chosen.policy.threshold(chosen.policy.initial(), placement)

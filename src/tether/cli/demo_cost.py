@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tether
 from tether.algorithms.word_count import WordCount
 from tether.cli.demo_stream import SLOTS, tell, words
-from tether.core.parse import parse_policy
+from tether.policies.parse import parse_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tether.testing.epochs import write_epochs
 
@@ -53,10 +52,3 @@ def write_words(directory: Path, *, epochs: int, words_per_epoch: int, seed: int
     write_epochs(directory, tables())
     seen = pa.array(totals > 0)
     return pa.table({"word": names, "count": totals}).filter(seen)
-
-
-def worst_error(answer: pa.Table, truth: pa.Table) -> int:
-    """Largest difference of any word's count; a word that is missing counts as zero."""
-    both = truth.join(answer, "word", join_type="full outer", right_suffix="_answer")
-    error = pc.subtract(pc.fill_null(both["count"], 0), pc.fill_null(both["count_answer"], 0))
-    return int(pc.max(pc.abs(error)).as_py() or 0)

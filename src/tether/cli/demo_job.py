@@ -19,7 +19,7 @@ from tether.algorithms.word_count import WordCount
 from tether.cli.demo_cost import tell_costs
 from tether.cli.demo_stream import SLOTS, tell, words
 from tether.cli.session import open_session
-from tether.core.parse import parse_policy
+from tether.policies.parse import parse_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,7 +1,8 @@
 """``tether drill``: cause a failure on purpose, and report what it cost.
 
 ``tether drill run`` takes the arguments of ``tether run``: it runs the query twice on scratch
-directories, once left alone and once struck, and compares the two answers. ``tether drill strike``
+directories, once left alone and once struck, and a judge that shares no code with either compares both
+answers with the rows themselves. ``tether drill strike``
 kills a part of a query that is already running, and watches its checkpoint and backups until it goes on.
 """
 
@@ -16,17 +17,18 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import msgspec
 import pyarrow.parquet as pq
 import typer
 
-from tether.cli.compare import Difference, compare
+from tether.chaos.faults import STORE_POINTS, Fault, Point
+from tether.cli.plain_counts import answer_of, measure_of, together, true_counts, values_of
 from tether.cli.watching import committed_epochs, failures_in
 from tether.core.errors import BadValueError, TetherError
-from tether.spark.faults import STORE_POINTS, Fault, Point
 from tether.testing.injector import WORKER_POINTS
+from tether.testing.judge import Failure, Told, judge
 from tether.testing.processes import (
     command_of,
     descendants,
@@ -34,6 +36,11 @@ from tether.testing.processes import (
     kill_all,
     python_workers,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tether.testing.judge import Outside
 
 drill = typer.Typer(help="Cause a failure on purpose and report its cost.", no_args_is_help=True)
 
@@ -45,6 +52,8 @@ ACTIONS = {
     "driver": "driver",
 }
 LONGEST_SECONDS = 1800.0
+ROUNDING = 1e-6
+"""Sums of broken numbers differ by so much when they are added in another order."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 FaultName = Annotated[str, typer.Option("--fault", help="worker, executor, state, hang or driver.")]
 
@@ -87,10 +96,9 @@ def run_drill(
         clean_summary = clean.run([])
         struck = _Copy(Path(name) / "struck", context.args)
         report = struck.strike(fault, where, epoch, slot)  # type: ignore[arg-type]
-        difference = compare(
-            pq.read_table(clean.answer), pq.read_table(struck.answer), tuple(_keys(context.args))
+        report |= _verdict(
+            pq.read_table(clean.answer), pq.read_table(struck.answer), report, context.args
         )
-    report |= _verdict(difference, report["bound"], context.args)
     report |= {"clean_seconds": clean_summary["seconds"], "point": where, "seed": seed}
     _tell(report, as_json=as_json)
 
@@ -235,20 +243,32 @@ def _victims(pid: int, fault: str) -> list[int]:
     return found[:1]
 
 
-def _keys(arguments: list[str]) -> list[str]:
-    keys = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--key"]
-    return keys or ["word"]
-
-
-def _verdict(difference: Difference, bound: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
-    worst = "max" in arguments or "wordcount" in arguments
-    error = difference.worst if worst else difference.total
-    spent = float(bound["spent"])
+def _verdict(
+    clean: pa.Table, struck: pa.Table, report: dict[str, Any], arguments: list[str]
+) -> dict[str, Any]:
+    """How far both answers are from the rows themselves, and whether each is within its bound."""
+    measure = measure_of(arguments)
+    truth, answers = true_counts(arguments), [answer_of(one, arguments) for one in (clean, struck)]
+    # A query that was started again gives the keys that have come since; the others are not in it.
+    keys = set(answers[1]["count"]) if report["restarts"] else None
+    right = together(truth, keys)
+    spent = float(report["bound"]["spent"])
+    lost = [Failure(epoch=0, what=report["fault"])] if report["recoveries"] else []
+    rounding = ROUNDING if values_of("--sum", arguments) else 0.0
+    outside: list[list[Outside]] = []
+    for failures, told in (([], 0.0), (lost, spent)):
+        answer = together(answers[len(outside)], keys)
+        given = [Told(epoch=0, answer=answer, spent=told)]
+        verdict = judge(
+            [arguments], lambda _: [right], failures, given, {"": measure}, rounding=rounding
+        )
+        outside.append(verdict.outside)
     return {
-        "error": error,
-        "error_is": "the worst key's" if worst else "the sum over all keys",
-        "within_bound": error <= spent,
-        "keys": difference.keys,
+        "error": float(measure.distance(right[""], together(answers[1], keys)[""])),
+        "error_is": "the worst key's" if measure.norm == "max" else "the sum over all keys",
+        "within_bound": not outside[1],
+        "clean_is_right": not outside[0],
+        "keys": len(truth["count"]),
     }
 
 

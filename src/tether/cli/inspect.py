@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import msgspec
@@ -40,15 +39,20 @@ def inspect(
         describe_store(open_store(backup, storage_options=storage_options), verify=verify)
     )
     if as_json:
-        print(json.dumps(report))
+        print(_json(report))
         return
     _show(report, list_frames=frames)
+
+
+def _json(report: dict[str, Any]) -> str:
+    """JSON that every reader takes: it knows no infinity, which becomes null."""
+    return msgspec.json.encode(report).decode()
 
 
 def _inspect_checkpoint(path: str, options: dict[str, Any], *, verify: bool, as_json: bool) -> None:
     report = describe_checkpoint(path, verify=verify, **options)
     if as_json:
-        print(json.dumps(msgspec.to_builtins(report) | {"spent": report.spent}))
+        print(_json(msgspec.to_builtins(report) | {"spent": report.spent}))
         return
     from rich.console import Console  # noqa: PLC0415 - only for people
     from rich.table import Table  # noqa: PLC0415
@@ -95,7 +99,17 @@ def _show(report: dict[str, Any], *, list_frames: bool) -> None:
     for cause, number in sorted(report["frames_by_cause"].items()):
         console.print(f"  {cause}: {number} frames, {report['bytes_by_cause'][cause]:,} bytes")
     table = Table(
-        "operator", "slot", "k", "frames", "chain", "bytes", "newest", "age", "divergence"
+        "operator",
+        "slot",
+        "k",
+        "θ",
+        "lost",
+        "frames",
+        "chain",
+        "bytes",
+        "newest",
+        "age",
+        "divergence",
     )
     for slot in report["slots"]:
         newest = slot["frames"][-1] if slot["frames"] else None
@@ -103,6 +117,8 @@ def _show(report: dict[str, Any], *, list_frames: bool) -> None:
             slot["operator"],
             str(slot["slot"]),
             str(slot["failures"]),
+            _shown(slot["theta"]),
+            _shown(slot["spent"]) + _items(slot["losses"]),
             str(len(slot["frames"])),
             str(slot["chain_length"]),
             f"{slot['bytes']:,}",
@@ -115,6 +131,17 @@ def _show(report: dict[str, Any], *, list_frames: bool) -> None:
         _show_frames(console, Table, report)
     for line in report["damage"]:
         console.print(f"[red]damage[/red] {line}", highlight=False)
+
+
+def _shown(number: float | str) -> str:
+    return number if isinstance(number, str) else f"{number:g}"
+
+
+def _items(losses: list[dict[str, Any]]) -> str:
+    """How many items were lost besides, where any were."""
+    counts = [loss["items"] for loss in losses]
+    lost = "inf" if "inf" in counts else sum(counts)
+    return f" and {_shown(lost)} items" if lost else ""
 
 
 def _show_frames(console: Any, table_class: Any, report: dict[str, Any]) -> None:

@@ -20,9 +20,9 @@ from tether.core.errors import BadValueError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tether.core.policy import Policy
+    from tether.chaos.faults import Fault
     from tether.operator import Operator
-    from tether.spark.faults import Fault
+    from tether.policies.policy import Policy
     from tether.spark.query import Query
 
 run = typer.Typer(help="Run a ready operator over a directory of files.", no_args_is_help=True)
@@ -40,6 +40,13 @@ Master = Annotated[str, typer.Option("--master", help="Spark's master URL.")]
 FilesPerEpoch = Annotated[int, typer.Option("--files-per-epoch", help="Files read in one epoch.")]
 Answer = Annotated[Path | None, typer.Option("--answer", help="Write the answer here, as Parquet.")]
 Scope = Annotated[str, typer.Option("--arena-scope", help="node or executor.")]
+AcceptDamage = Annotated[
+    bool,
+    typer.Option(
+        "--accept-damage",
+        help="Go on though commit records of the backup are missing, with an infinite bound.",
+    ),
+]
 Accuracy = Annotated[
     str | None,
     typer.Option(
@@ -69,6 +76,7 @@ def counts(
     files_per_epoch: FilesPerEpoch = 1,
     answer: Answer = None,
     arena_scope: Scope = "node",
+    accept_damage: AcceptDamage = False,
     accuracy: Accuracy = None,
     explain: Explain = False,
     as_json: AsJson = False,
@@ -83,7 +91,9 @@ def counts(
         return
     session = open_session(master)
     rows = _read(session, input_, files_per_epoch)
-    settings = _Settings(chosen.policy, backup, checkpoint, slots, answer, arena_scope, as_json)
+    settings = _Settings(
+        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json
+    )
     _stream(rows, operator, key, settings)
 
 
@@ -98,6 +108,7 @@ def wordcount(
     files_per_epoch: FilesPerEpoch = 1,
     answer: Answer = None,
     arena_scope: Scope = "node",
+    accept_damage: AcceptDamage = False,
     accuracy: Accuracy = None,
     explain: Explain = False,
     as_json: AsJson = False,
@@ -114,7 +125,9 @@ def wordcount(
     session = open_session(master)
     _check_directory(input_)
     lines = session.readStream.option("maxFilesPerTrigger", files_per_epoch).text(str(input_))
-    settings = _Settings(chosen.policy, backup, checkpoint, slots, answer, arena_scope, as_json)
+    settings = _Settings(
+        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json
+    )
     _stream(words(lines), WordCount(), ["word"], settings)
 
 
@@ -126,6 +139,7 @@ class _Settings:
     slots: int | None
     answer: Path | None
     arena_scope: str
+    accept_damage: bool
     as_json: bool
 
 
@@ -171,6 +185,7 @@ def _stream(rows: DataFrame, operator: Operator, key: list[str], settings: _Sett
             checkpoint=settings.checkpoint,
             trigger={"availableNow": True},
             arena_scope=settings.arena_scope,  # type: ignore[arg-type]
+            accept_damage=settings.accept_damage,
             faults=_faults(),
         )
     )
@@ -189,7 +204,7 @@ def _stream(rows: DataFrame, operator: Operator, key: list[str], settings: _Sett
 
 def _faults() -> list[Fault]:
     """Faults on purpose, from the environment: how tests strike a whole command."""
-    from tether.spark.faults import Fault  # noqa: PLC0415 - needs nothing before a query starts
+    from tether.chaos.faults import Fault  # noqa: PLC0415 - needs nothing before a query starts
 
     try:
         return msgspec.json.decode(os.environ.get("TETHER_FAULTS", "[]"), type=list[Fault])

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tether.spark.session import FAIR_CHECKPOINTS
+from tether.spark.session import FAIR_CHECKPOINTS, WARM_DAEMON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +44,7 @@ def open_session(
         .config("spark.driver.bindAddress", os.environ["SPARK_LOCAL_IP"])
         .config("spark.driver.memory", memory)
         .config("spark.sql.streaming.checkpointFileManagerClass", FAIR_CHECKPOINTS)
+        .config("spark.python.daemon.module", WARM_DAEMON)
         # All cores read, also where an epoch is one file of a few megabytes: by default Spark counts
         # opening a file as four of them, and leaves such an epoch to one task.
         .config("spark.sql.files.openCostInBytes", "262144")

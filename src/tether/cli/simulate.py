@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tether.core.approximate import Approximate
 from tether.core.errors import BadValueError, TetherError
+from tether.policies.approximate import Approximate
 
 if TYPE_CHECKING:
     from tether.simulate.report import Report

@@ -9,7 +9,7 @@ Where to look:
 - ``graph``: operators, slots and channels of a query.
 - ``alignment``, ``snapshots``: a slot's and the coordinator's side of barrier snapshots;
   ``upstream_items``: the item protocol of upstream backup; ``rewind``: who goes back after a loss.
-- ``bound``: how wrong the answer can be now.
+- ``accounts``, ``bound``: what was lost and what is at risk, and how wrong the answer can be now.
 - ``items``, ``item_sender``: backup of items from sources that cannot replay.
 - ``accuracy``: from an accuracy that the user can state to a budget.
 

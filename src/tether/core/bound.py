@@ -1,9 +1,11 @@
 """The bound: how wrong the answer can be, from facts about each slot.
 
 Every loss of resident state is written down as a ``Loss`` with the most that it can have cost. The
-sum of these is what the answer can be wrong by now; what the slots carry above their backups is
-what it would be wrong by in addition if all of them died at this moment. Nothing here guesses:
-where a fact is not known, the larger value is taken.
+sum of these is what the operator's state can be wrong by now; what the slots carry above their
+backups is what it would be wrong by in addition if all of them died at this moment. In a query of
+several operators, what one has lost shows in those after it: as often as ``Amplification`` says, and
+without a limit where that is not known. Nothing here guesses: where a fact is not known, the larger
+value is taken.
 """
 
 from __future__ import annotations
@@ -11,69 +13,22 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tether.core.policy import Placement
-from tether.core.thresholds import amplification
+from tether.core.accounts import Account, Loss, SlotFacts, loss_at_most
+from tether.core.amplification import amplification_of
+from tether.core.numbers import Exact, add_up, exactly, rounded_down, rounded_up, times
+from tether.core.placement import Placement
+from tether.core.thresholds import operator_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tether.core.amplification import Amplification
     from tether.core.budget import Budget
     from tether.core.windows import Window
-
-
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """One loss of a slot's resident state, and the most that it can have cost.
-
-    Args:
-        epoch: The epoch that the slot was about to run.
-        at_most: Most divergence lost, in its units; see ``loss_at_most``.
-        extra: Most divergence lost on top of that because a backup could not be read and an elder
-            one had to serve. It widens the bound beyond the budget.
-        items: Most items lost unprocessed.
-        position: Where it was, in the window's unit; None counts in every window.
-
-    Example:
-        >>> Loss(epoch=7, at_most=20.0).extra
-        0.0
-    """
-
-    epoch: int
-    at_most: float
-    extra: float = 0.0
-    items: int = 0
-    position: float | None = None
-
-
-class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one slot now.
-
-    Args:
-        operator: Name of the operator.
-        slot: Number of the slot.
-        divergence: As reported at the last committed epoch, in its units. None: not known.
-        theta: θ at that epoch, in units of the divergence.
-        failures: k, recoveries so far.
-        losses: All that the slot has lost.
-        pending_items: Items taken in, neither processed nor backed up.
-        placement: Where the slot stands in the query.
-
-    Example:
-        >>> SlotFacts(operator="count", slot=0, divergence=5.0, theta=10.0).failures
-        0
-    """
-
-    operator: str
-    slot: int
-    divergence: float | None
-    theta: float
-    failures: int = 0
-    losses: tuple[Loss, ...] = ()
-    pending_items: int = 0
-    placement: Placement = Placement()
 
 
 class SlotBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +48,38 @@ class SlotBound(msgspec.Struct, frozen=True, kw_only=True):
     """What a loss of it now would add."""
 
 
+class OperatorBound(msgspec.Struct, frozen=True, kw_only=True):
+    """How wrong one operator's state can be, in units of its own divergence.
+
+    Example:
+        >>> from tether.core.budget import Budget
+        >>> alone = bound([SlotFacts(operator="count", slot=0, divergence=5.0, theta=25.0)],
+        ...               budget=Budget(max_state_error=100)).operators[0]
+        >>> alone.promised, alone.own_promised, alone.unbounded_by
+        (100.0, 100.0, ())
+    """
+
+    operator: str
+    promised: float
+    """The most that it can ever be wrong by, through its own losses and those of the operators before
+    it; infinite: nothing is promised."""
+    spent: float
+    """The most that it can be wrong by now."""
+    at_risk: float
+    """What would be added if every slot of the query died at this moment."""
+    worst_now: float
+    """The most that it would then be wrong by."""
+    extra: float
+    """How much unreadable backups have widened it; part of ``spent``, beyond ``promised``."""
+    own_promised: float
+    """The most that its own losses, alone, can ever take out of its state."""
+    own_spent: float
+    """The most that they have taken so far."""
+    unbounded_by: tuple[str, ...]
+    """Operators whose losses can make it wrong by an amount that is not known. With none of them
+    ``promised`` holds; with some it holds again for ``own_promised`` only."""
+
+
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """How wrong the answer of a query can be.
 
@@ -100,8 +87,11 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     sum depends on how fast failures follow each other): 0 ≤ ``spent`` ≤ ``worst_now`` ≤
     ``ceiling``, and ``ceiling`` is the budget unless a backup was unreadable.
 
-    Errors are in units of the divergence, counted at the end of the pipeline: an error of an
-    earlier operator counts as often as it can grow on its way there.
+    Errors are in units of the divergence of the state that they are in. Of several operators the one
+    that can be most wrong counts, with what the losses of those before it can have come to in it.
+    Where that is not known (see ``unknown``), ``promised`` is infinite, and so is ``spent`` as soon as
+    one of those has lost something; what each operator's own losses can have cost is in
+    ``operators``.
 
     Example:
         >>> from tether.core.budget import Budget
@@ -113,25 +103,33 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     promised: float
-    """Θ: what the policy was told to keep to."""
+    """Θ: what the policy was told to keep to; infinite where nothing is promised."""
     spent: float
     """The most that the answer, as it stands, can be wrong by: what all losses can have cost."""
     at_risk: float
     """What would be lost in addition if every slot died at this moment."""
     worst_now: float
-    """``spent`` + ``at_risk``: the most that the answer would then be wrong by."""
+    """The most that the answer would then be wrong by: at most ``spent`` + ``at_risk``."""
     left: float
     """Θ less what the budget has paid for so far; never below 0."""
     extra: float
-    """How much unreadable backups have widened the bound; part of ``spent``, beyond Θ."""
+    """What was lost beyond Θ, part of ``spent``: through unreadable backups, or under an earlier
+    policy or budget that this one does not pay for."""
     ceiling: float
-    """Θ + ``extra``: the most that the answer can ever be wrong by, unless backups rot again."""
-    items_lost: int
-    """Most items lost unprocessed so far; each also costs up to α of state, β of output."""
+    """The most that the answer can ever be wrong by, unless backups rot again: Θ + ``extra``, and until
+    the first epoch under another policy what may still be lost of the time before."""
+    items_lost: float
+    """Most items lost unprocessed so far; each also costs up to α of state, β of output. Whole, or
+    infinite."""
     items_at_risk: int
     """Items that would be lost if every slot died at this moment."""
     slots: tuple[SlotBound, ...]
     """Each slot's part."""
+    operators: tuple[OperatorBound, ...]
+    """Each operator's own bound, upstream ones first."""
+    unknown: tuple[tuple[str, str], ...] = ()
+    """Senders and receivers between which it is not known how much an error grows; an operator twice
+    where that is not known of its own later rows."""
 
     @property
     def holds(self) -> bool:
@@ -139,23 +137,13 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         return self.worst_now <= self.ceiling
 
     def state_error(self, alpha: float) -> float:
-        """``spent`` and what lost items add to it, α (units of the divergence) each."""
+        """``spent`` and what lost items add to it, α each.
+
+        Args:
+            alpha: Most that one item changes any state that it leads to, in units of its divergence:
+                in a later operator, all outputs that it would have caused together.
+        """
         return self.spent + (self.items_lost * alpha if self.items_lost else 0)
-
-
-def loss_at_most(theta: float, last_divergence: float | None) -> float:
-    """The most that losing a slot costs: θ, or the divergence last reported if that is less.
-
-    The divergence is that of the last committed epoch; rows that came after it are read again. It
-    is not known where the driver died too: then θ stands.
-
-    Example:
-        >>> loss_at_most(100.0, 30.0), loss_at_most(100.0, None)
-        (30.0, 100.0)
-    """
-    if last_divergence is None or math.isnan(last_divergence):
-        return theta
-    return min(theta, last_divergence)
 
 
 def bound(
@@ -164,17 +152,19 @@ def bound(
     budget: Budget,
     window: Window | None = None,
     now: float | None = None,
+    amplification: Amplification | None = None,
 ) -> Bound:
-    """Sum up what the answer can be wrong by.
+    """Sum up what the answer of operators that share one budget can be wrong by.
 
     Args:
         facts: One entry for each slot of each operator.
         budget: Of the policy: ``policy.budget``.
         window: Of the policy: losses that it has left do not count, faded ones count less.
         now: Position of the stream in the window's unit; without it every loss counts in full.
+        amplification: How errors spread between several operators; without it that is not known.
 
     Example:
-        >>> from tether.core.no_tolerance import NoTolerance
+        >>> from tether.policies.no_tolerance import NoTolerance
         >>> gone = Loss(epoch=3, at_most=loss_at_most(float("inf"), None))
         >>> facts = SlotFacts(operator="count", slot=0, divergence=None, theta=float("inf"),
         ...                   failures=1, losses=(gone,))
@@ -182,78 +172,195 @@ def bound(
         inf
     """
     known = sorted(facts, key=lambda fact: (fact.operator, fact.slot))
+    accounts = [
+        Account(operator=name, budget=budget, facts=tuple(group), window=window, now=now)
+        for name, group in groupby(known, key=lambda fact: fact.operator)
+    ]
+    return bound_of_query(accounts, amplification, shared=budget)
 
-    # Each slot's errors once, as exact sums cost more than anything else here.
-    paid = [_sum((one.at_most, _weight(one, window, now)) for one in f.losses) for f in known]
-    extra = [_sum((one.extra, _weight(one, window, now)) for one in f.losses) for f in known]
-    at_risk = [_sum([(loss_at_most(fact.theta, fact.divergence), 1)]) for fact in known]
 
-    promised = _sum([(budget.max_state_error, 1)])
-    within, widened = _total(known, paid), _total(known, extra)
-    worst = _total(known, [lost + more for lost, more in zip(paid, at_risk, strict=True)])
+def bound_of_query(
+    accounts: Sequence[Account],
+    amplification: Amplification | None = None,
+    *,
+    shared: Budget | None = None,
+    only: str | None = None,
+) -> Bound:
+    """Sum up what the answer of a query can be wrong by, whatever policies its operators have.
+
+    Args:
+        accounts: The books of each operator, upstream ones first.
+        amplification: How errors spread between them; without it that is not known.
+        shared: The one budget, where all operators share it: what is promised then.
+        only: The operator whose state is asked for; by default all of them.
+
+    Example:
+        >>> from tether.core.budget import Budget
+        >>> lost = Loss(epoch=3, at_most=2.0)
+        >>> facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=5.0, losses=(lost,))
+        >>> first = Account(operator="a", budget=Budget(max_state_error=10), facts=(facts,))
+        >>> second = Account(operator="b", budget=Budget(max_state_error=7), facts=())
+        >>> tripled = amplification_of({"a": 1.0, "b": 1.0}, {("a", "b"): 3.0})
+        >>> now = bound_of_query([first, second], tripled)
+        >>> [(one.operator, one.spent, one.promised) for one in now.operators]
+        [('a', 2.0, 10.0), ('b', 6.0, 37.0)]
+        >>> bound_of_query([first, second]).spent  # nobody said what an error of a does to b
+        inf
+    """
+    spread = amplification or _not_known([account.operator for account in accounts])
+    targets = [account for account in accounts if only in (None, account.operator)]
+    told = [_summed(target, accounts, spread, shared) for target in targets]
+    own = [_books(account, account.now) for account in targets]
+    # Under an exact policy an operator loses nothing that others could come to feel; but it may have
+    # lost something under another one before.
+    inexact = {
+        one.operator
+        for one in accounts
+        if one.operator in spread.losing and (_share(one) or _has_lost(one))
+    }
+
+    def most(sums: Iterable[Exact]) -> Exact:
+        return max(sums, default=Fraction(0))
+
+    promised = most(one.promised for one in told)
+    if shared is not None and promised < math.inf:
+        promised = exactly(shared.max_state_error)  # where the parts leave some of it unused, too
+    within, extra = most(one.paid for one in told), most(one.extra for one in told)
     return Bound(
-        promised=_rounded(promised),
-        spent=_rounded(within + widened),
-        at_risk=_rounded(_total(known, at_risk)),
-        worst_now=_rounded(worst + widened),
-        left=0.0 if within >= promised else _rounded(promised - within),
-        extra=_rounded(widened),
-        ceiling=_rounded(promised + widened),
+        promised=rounded_up(promised),
+        spent=rounded_up(most(one.paid + one.extra for one in told)),
+        at_risk=rounded_up(most(one.at_risk for one in told)),
+        worst_now=rounded_up(most(one.worst + one.extra for one in told)),
+        left=0.0 if within >= promised else rounded_down(promised - within),
+        extra=rounded_up(extra),
+        ceiling=rounded_up(promised + most(one.extra + one.inherited for one in told)),
         items_lost=sum(
-            loss.items for fact in known for loss in fact.losses if _weight(loss, window, now)
+            loss.items
+            for account in targets
+            for fact in account.facts
+            for loss in fact.losses
+            if _weight(loss, account.window, account.now)
         ),
-        items_at_risk=sum(fact.pending_items for fact in known),
+        items_at_risk=sum(fact.pending_items for one in targets for fact in one.facts),
         slots=tuple(
             SlotBound(
                 operator=fact.operator,
                 slot=fact.slot,
                 failures=fact.failures,
-                spent=_rounded(lost + wider),
-                at_risk=_rounded(risk),
+                spent=rounded_up(lost + wider),
+                at_risk=rounded_up(risk),
             )
-            for fact, lost, wider, risk in zip(known, paid, extra, at_risk, strict=True)
+            for account, books in zip(targets, own, strict=True)
+            for fact, lost, wider, risk, _ in zip(account.facts, *books, strict=True)
+        ),
+        operators=tuple(
+            OperatorBound(
+                operator=account.operator,
+                promised=rounded_up(one.promised),
+                spent=rounded_up(one.paid + one.extra),
+                at_risk=rounded_up(one.at_risk),
+                worst_now=rounded_up(one.worst + one.extra),
+                extra=rounded_up(one.extra),
+                own_promised=rounded_up(_share(account)),
+                own_spent=rounded_up(
+                    _of_copies(account, books.paid) + _of_copies(account, books.extra)
+                ),
+                unbounded_by=tuple(
+                    name for name in spread.unbounded_by(account.operator) if name in inexact
+                ),
+            )
+            for account, one, books in zip(targets, told, own, strict=True)
+        ),
+        unknown=tuple(
+            (sender, receiver)
+            for sender, receiver in spread.unknown
+            if any(spread.factor(name, sender) for name in inexact)
         ),
     )
 
 
-# Sums are exact, and rounded once at the end: many roundings would drift above a bound that holds.
-# The float is only ever infinity.
-_Exact = Fraction | float
+class _Books(NamedTuple):
+    """What each slot of an operator has lost, in its own units."""
+
+    paid: list[Exact]
+    extra: list[Exact]
+    at_risk: list[Exact]
+    inherited: list[Exact]
+
+
+class _Sums(NamedTuple):
+    """What all operators' losses can come to in the state of one."""
+
+    promised: Exact
+    paid: Exact
+    extra: Exact
+    at_risk: Exact
+    inherited: Exact
+    worst: Exact
+
+
+def _summed(
+    target: Account, accounts: Sequence[Account], spread: Amplification, shared: Budget | None
+) -> _Sums:
+    parts: list[tuple[Exact, ...]] = []
+    for source in accounts:
+        factor = spread.factor(source.operator, target.operator)
+        if not factor or source.operator not in spread.losing:
+            continue
+        # A loss counts as long as it is in the state of the one that is looked at, which may be some
+        # epochs behind the other; for ever, where nobody knows what becomes of it there.
+        books = _books(source, target.now if factor < math.inf else None)
+        worst = [lost + more for lost, more in zip(books.paid, books.at_risk, strict=True)]
+        own = (_of_copies(source, slots) for slots in (*books, worst))
+        parts.append(tuple(times(factor, one) for one in (_share(source), *own)))
+    columns = zip(*parts, strict=True) if parts else [()] * len(_Sums._fields)
+    sums = _Sums(*(add_up(column) for column in columns))
+    if shared is not None and sums.promised < math.inf:
+        return sums._replace(promised=exactly(shared.max_state_error))
+    return sums
+
+
+def _not_known(operators: Sequence[str]) -> Amplification:
+    """As long as nobody says how they are linked, an error of any may show in any, without limit."""
+    links = {(one, other): math.inf for one in operators for other in operators if one != other}
+    return amplification_of(dict.fromkeys(operators, 1.0), links)
+
+
+def _share(account: Account) -> Exact:
+    place = account.facts[0].placement if account.facts else Placement()
+    return operator_share(account.budget, place)
+
+
+def _has_lost(account: Account) -> bool:
+    return any(loss.at_most or loss.extra for fact in account.facts for loss in fact.losses)
+
+
+def _books(account: Account, now: float | None) -> _Books:
+    window, facts = account.window, account.facts
+
+    def lost(which: str) -> list[Exact]:
+        return [
+            add_up(
+                times(exactly(getattr(loss, which)), exactly(_weight(loss, window, now)))
+                for loss in fact.losses
+            )
+            for fact in facts
+        ]
+
+    at_risk = [exactly(loss_at_most(fact.theta, fact.divergence)) for fact in facts]
+    inherited = [exactly(fact.inherited) for fact in facts]
+    return _Books(lost("at_most"), lost("extra"), at_risk, inherited)
+
+
+def _of_copies(account: Account, slots: Sequence[Exact]) -> Exact:
+    """An operator's error, of those of its slots: their sum, or the largest where none is shared."""
+    if not slots:
+        return Fraction(0)
+    apart = account.facts[0].placement.errors_of_copies == "max"
+    return max(slots) if apart else add_up(slots)
 
 
 def _weight(loss: Loss, window: Window | None, now: float | None) -> float:
     if window is None or now is None or loss.position is None:
         return 1.0
     return window.remaining(loss.position, now)
-
-
-def _total(facts: Sequence[SlotFacts], errors: Sequence[_Exact]) -> _Exact:
-    """Error at the pipeline's end: of an operator's slots the sum or the largest, then the sum."""
-    parts: list[tuple[_Exact, Fraction]] = []
-    pairs = zip(facts, errors, strict=True)
-    for _, group in groupby(pairs, key=lambda pair: pair[0].operator):
-        slots = list(group)
-        place = slots[0][0].placement
-        values = [error for _, error in slots]
-        if place.errors_of_copies == "max":
-            values = [max(values)]
-        parts.append((_sum((value, 1) for value in values), amplification(place)))
-    return _sum(parts)
-
-
-def _sum(parts: Iterable[tuple[_Exact, float | Fraction]]) -> _Exact:
-    exact = Fraction(0)
-    for value, weight in parts:
-        if not value or not weight:
-            continue
-        if value == math.inf:
-            return math.inf
-        exact += Fraction(value) if weight == 1 else Fraction(value) * Fraction(weight)
-    return exact
-
-
-def _rounded(exact: _Exact) -> float:
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf

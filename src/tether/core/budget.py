@@ -15,7 +15,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     for the whole query; each slot gets a share of it (see ``tether.core.thresholds``).
 
     Guarantee, for any number of failures of any slots, when each slot keeps to its thresholds
-    (α: most state divergence, β: most output items that a single input item can cause):
+    (α: most state divergence, β: most output items that a single input item can cause, in whatever
+    operator it leads to), and operators enlarge errors by no more than they declare:
 
     - the state's error is at most Θ + L·α;
     - the outputs lost are at most Γ + L·β.

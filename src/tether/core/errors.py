@@ -94,3 +94,9 @@ class QueryRefusedError(TetherError):
     """The query cannot be started safely as configured."""
 
     code = "query-refused"
+
+
+class StaleOutputError(TetherError):
+    """Rows were asked for that the state no longer holds: it has moved on to a later epoch."""
+
+    code = "stale-output"

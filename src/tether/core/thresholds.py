@@ -6,26 +6,30 @@ all slots, operators and failures within Θ, three divisions are made:
 1. **Failures.** Start with half of the slot's share, halve after each recovery:
    1/2 + 1/4 + 1/8 + … ≤ 1, however many failures there are.
 2. **Copies.** n copies share alike: Θ/n each, since their errors add up.
-3. **Pipeline.** An error of the i-th of m operators grows up to β-fold in every operator after it,
-   so it counts β^(m-i) times at the end: its share is divided by that weight, and by m.
+3. **Pipeline.** An error of one operator shows in the states after it, w-fold at most (see
+   :mod:`tether.core.amplification`), and meets the errors of others there. If m operators' errors can
+   meet in one state, each gets the m-th part, divided by its w.
 
-So θ = Θ / (2 · n · m · β^(m-i)) / 2^k, and l and γ alike.
+So θ = Θ / (2 · n · m · w) / 2^k. Items are another matter: a lost item at the i-th of m operators is up
+to β^(m-i) lost outputs at the end, so l = L / (2 · n · m · β^(m-i)) / 2^k, and γ alike.
 
-**Where this is not the paper.** The paper gives the i-th operator Θ/(2·β^(m-i)) and says that the
-sum over all failures and workers is again Θ. For m > 1 it is not: every operator alone can use up
-Σ_k β^(m-i) · Θ/(2·β^(m-i)) / 2^k = Θ, hence all m of them m·Θ. The formula holds only if a single
-operator of the pipeline ever fails. Tether divides by m too, so the promise is kept when all of
-them fail. If only some operators can lose anything, let ``length`` count those.
+**Where this is not the paper.** The paper divides Θ by β^(m-i) too: as if an error of the state grew
+like lost items, by at most β for each operator. It need not: a sum over a million totals, each wrong
+by 1, is wrong by a million at β = 1. What is needed is how much an operator amplifies an *error*, and
+where that is not known there is no promise for the end of the pipeline, only one for each operator.
+And the paper says that the sum over all failures and workers is again Θ. For m > 1 it is not: every
+operator alone can use up Σ_k β^(m-i) · Θ/(2·β^(m-i)) / 2^k = Θ, hence all m of them m·Θ. The formula
+holds only if a single operator of the pipeline ever fails. Tether divides by m too, so the promise is
+kept when all of them fail.
 
 Two more things are made strict. A β below 1 counts as 1: a filter that drops most items must not
 entitle the operator before it to an error above Θ in its own state. And a share is rounded down:
-a sum of floats that each were rounded up could end above Θ. With β ≥ 1, every operator's *own*
-state is within Θ too, since what operator j gets from itself and those before it is at most
-Θ·(j/m)/β^(m-j).
+a sum of floats that each were rounded up could end above Θ. As w is at least 1 and the largest over
+all states, every operator's *own* state is within Θ too.
 
 In a pipeline, lost output items of one operator are lost input of the next, which the paper's
-Θ + L·α leaves out: there the last state's error is at most Θ + (L + Γ)·α. With one operator it is
-Θ + L·α as stated.
+Θ + L·α leaves out: there the last state's error is at most Θ + (L + Γ)·α, where α is the most that an
+item changes any state that it leads to. With one operator it is Θ + L·α as stated.
 """
 
 from __future__ import annotations
@@ -38,10 +42,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tether.core.checks import count
+from tether.core.numbers import rounded_down
 
 if TYPE_CHECKING:
     from tether.core.budget import Budget
-    from tether.core.policy import Placement
+    from tether.core.numbers import Exact
+    from tether.core.placement import Placement
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +77,12 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
         return self.gamma + (self.l * beta if self.l and beta else 0)
 
 
-def amplification(placement: Placement) -> Fraction:
-    """β^(m-i): how often an error of this operator counts at the end of the pipeline.
+def outputs_of_item(placement: Placement) -> Fraction:
+    """β^(m-i): most outputs at the end of the pipeline that an item of this operator can cause.
 
     Example:
-        >>> from tether.core.policy import Placement
-        >>> int(amplification(Placement(position=1, length=3, fan_out=10.0)))
+        >>> from tether.core.placement import Placement
+        >>> int(outputs_of_item(Placement(position=1, length=3, fan_out=10.0)))
         100
     """
     factor = max(Fraction(1), Fraction(placement.fan_out))
@@ -84,25 +90,40 @@ def amplification(placement: Placement) -> Fraction:
     return weight
 
 
-@lru_cache(maxsize=1024)
-def whole_share(budget: Budget, placement: Placement) -> Thresholds:
-    """A slot's whole share of the budget, for any number of failures: Θ / (n · m · β^(m-i)).
+def operator_share(budget: Budget, placement: Placement) -> Exact:
+    """What all losses of an operator together may cost, in its own state: Θ / (m · w).
 
     Example:
         >>> from tether.core.budget import Budget
-        >>> from tether.core.policy import Placement
+        >>> from tether.core.placement import Placement
+        >>> operator_share(Budget(max_state_error=900), Placement(sharers=3, amplification=3.0))
+        Fraction(100, 1)
+    """
+    if math.isinf(budget.max_state_error):
+        return math.inf
+    if math.isinf(placement.amplification):
+        return Fraction(0)
+    parts = placement.sharers * Fraction(placement.amplification)
+    return Fraction(budget.max_state_error) / parts
+
+
+@lru_cache(maxsize=1024)
+def whole_share(budget: Budget, placement: Placement) -> Thresholds:
+    """A slot's whole share of the budget, for any number of failures: Θ / (n · m · w).
+
+    Example:
+        >>> from tether.core.budget import Budget
+        >>> from tether.core.placement import Placement
         >>> whole_share(Budget(max_state_error=1000), Placement(copies=4)).theta
         250.0
     """
-    for_stage = placement.length * amplification(placement)
-    for_slot = for_stage * placement.copies
+    of_operator = operator_share(budget, placement)
+    apart = placement.errors_of_copies == "max"
+    items = placement.length * outputs_of_item(placement) * placement.copies
     return Thresholds(
-        theta=_divided(
-            budget.max_state_error,
-            for_stage if placement.errors_of_copies == "max" else for_slot,
-        ),
-        l=_whole(_divided(budget.max_lost_items, for_slot)),
-        gamma=_whole(_divided(budget.max_unacked_items, for_slot)),
+        theta=rounded_down(of_operator if apart else of_operator / placement.copies),
+        l=_whole(_divided(budget.max_lost_items, items)),
+        gamma=_whole(_divided(budget.max_unacked_items, items)),
     )
 
 
@@ -113,12 +134,12 @@ def initial_thresholds(budget: Budget, placement: Placement) -> Thresholds:
 
     Example:
         >>> from tether.core.budget import Budget
-        >>> from tether.core.policy import Placement
+        >>> from tether.core.placement import Placement
         >>> initial_thresholds(Budget(max_state_error=1000), Placement(copies=5)).theta
         100.0
-        >>> second_of_two = Placement(position=2, length=2, fan_out=10.0)
-        >>> initial_thresholds(Budget(max_state_error=1000), second_of_two).theta
-        250.0
+        >>> first_of_two = Placement(sharers=2, amplification=10.0)
+        >>> initial_thresholds(Budget(max_state_error=1000), first_of_two).theta
+        25.0
     """
     return after_failures(whole_share(budget, placement), 1)
 
@@ -143,10 +164,7 @@ def after_failures(initial: Thresholds, failures: int) -> Thresholds:
 
 
 def _divided(total: float, by: Fraction) -> float:
-    if math.isinf(total):
-        return total
-    exact = Fraction(total) / by
-    return _not_above(float(exact), exact)
+    return total if math.isinf(total) else rounded_down(Fraction(total) / by)
 
 
 def _halved(value: float, times: int) -> float:
@@ -155,10 +173,6 @@ def _halved(value: float, times: int) -> float:
     if math.isfinite(halved) and math.ldexp(halved, times) > value:
         return math.nextafter(halved, 0.0)
     return halved
-
-
-def _not_above(value: float, exact: Fraction) -> float:
-    return math.nextafter(value, 0.0) if Fraction(value) > exact else value
 
 
 def _whole(items: float) -> float:

@@ -60,7 +60,7 @@ def draw_faults(scenario: Scenario, failures: int) -> list[Fault]:
     """That many faults over the time of the stream, from the scenario's seed.
 
     Example:
-        >>> from tether.core.approximate import Approximate
+        >>> from tether.policies.approximate import Approximate
         >>> from tether.simulate.scenario import Scenario
         >>> scenario = Scenario(copies=4, policy=Approximate(10))
         >>> draw_faults(scenario, 3) == draw_faults(scenario, 3)

@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tether.core.bound import Loss, SlotFacts, bound
+from tether.core.accounts import Loss, SlotFacts
+from tether.core.bound import bound
+from tether.simulate.scenario import operator_name
 
 if TYPE_CHECKING:
     from tether.core.bound import Bound
     from tether.core.thresholds import Thresholds
+    from tether.core.windows import Sliding
     from tether.simulate.scenario import Scenario
 
 ROUNDING = 1 + 1e-12
@@ -24,9 +27,12 @@ class Toll:
     slot: int
     time: float
     """When the slot was lost, in virtual seconds."""
+    position: float
+    """Newest time of the stream that it may have taken in."""
     seconds: float
     """From then until it could go on."""
     allowed: Thresholds
+    """The price of the loss, as it is durable in the slot's account."""
     state: float
     """Distance of the recovered state from the one that was lost."""
     items: int
@@ -73,6 +79,17 @@ class Ledger:
             f"all unacknowledged lost up to {where}", self._unacked, budget.max_unacked_items
         )
 
+    def check_sliding(self, window: Sliding) -> None:
+        """All that was lost within any one window is within the budget."""
+        for end in {toll.position for toll in self.tolls}:
+            inside = (
+                toll.state
+                for toll in self.tolls
+                if toll.position <= end and window.remaining(toll.position, end)
+            )
+            what = f"state lost in the window up to {end:.6f} s"
+            self.check(what, sum(inside), self.scenario.policy.budget.max_state_error)
+
     def bound(self) -> Bound:
         """The bound as a query would report it from these losses; see ``tether.core.bound``."""
         scenario = self.scenario
@@ -82,7 +99,7 @@ class Ledger:
             losses.setdefault(toll.slot, []).append(lost)
         facts = [
             SlotFacts(
-                operator=f"{slot // scenario.copies:03}",
+                operator=operator_name(slot // scenario.copies),
                 slot=slot,
                 divergence=0.0,
                 theta=math.inf,
@@ -91,7 +108,7 @@ class Ledger:
             )
             for slot in range(scenario.slots)
         ]
-        return bound(facts, budget=scenario.policy.budget)
+        return bound(facts, budget=scenario.policy.budget, amplification=scenario.amplification)
 
     @property
     def lost(self) -> tuple[float, int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tether.core.item_sender import (
+from tether.protocols.item_sender import (
     ItemsAcked,
     ItemsOffered,
     ReceiverBack,

@@ -27,7 +27,7 @@ def draw(report: Report) -> str:
     took to come back, and below it how many bytes were written for what.
 
     Example:
-        >>> from tether.core.approximate import Approximate
+        >>> from tether.policies.approximate import Approximate
         >>> from tether.simulate import Scenario, simulate
         >>> draw(simulate(Scenario(copies=2, policy=Approximate(50)), failures=3))[:4]
         '<svg'

@@ -1,8 +1,11 @@
 """A lost slot becomes a slot again (AF-Stream 2019 §3.4.3), and the loss is measured.
 
-Found lost → backups read → state restored → the failure counted, durably → items above the state's
-number replayed. A death in the middle starts it over; nothing is lost by that, as nothing has gone
-on from the restored state.
+Found lost → backups read → state restored → the failure counted and priced, durably → items above the
+state's number replayed. A death in the middle starts it over; nothing is lost by that, as nothing has
+gone on from the restored state.
+
+The price is what a real recovery can know: thresholds from the policy's state that is durable, and not
+from the memory that has just gone.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tether.core.items import ReceiverState, recovered, replay
-from tether.core.policy import RecordFailures, Recovered
+from tether.core.thresholds import Thresholds
+from tether.policies.events import Recovered
+from tether.policies.instructions import RecordFailures
+from tether.protocols.items import ReceiverState, recovered, replay
 from tether.simulate.items import count, cut
 from tether.simulate.ledger import Toll
-from tether.simulate.store import Record
+from tether.simulate.store import Price, Record
 from tether.simulate.sums import add_up
 
 if TYPE_CHECKING:
-    from tether.core.thresholds import Thresholds
     from tether.simulate.clock import Doing
     from tether.simulate.items import Run
     from tether.simulate.slot import Slot
@@ -30,9 +34,12 @@ class Fallen(NamedTuple):
     """What a slot was at the moment when it was lost; known to the ledger only."""
 
     time: float
+    position: float
+    """Where the stream was, in its own time."""
+    life: int
+    """Number of the life that ended."""
     live: Array
     """Its sums at the end of the last committed epoch."""
-    allowed: Thresholds
     processed: int
     received: int
     runs: list[Run]
@@ -54,14 +61,16 @@ def recover(slot: Slot) -> Doing:
     slot.sums.restore(log.frames(), slot.epoch - 1)
     number = max((record.number for record in log.records if record.frame), default=0)
     known = [record.policy_state for record in log.records if record.policy_state is not None]
+    before = known[-1] if known else policy.initial()
+    price = Price(fallen.life, policy.thresholds(before, slot.placement))
     state, asked = policy.step(
-        known[-1] if known else policy.initial(),
+        before,
         Recovered(epoch=slot.epoch, newest_event_time=world.newest),
         slot.placement,
     )
     # Before the slot goes on: else dying again would forget this failure (§3.5.2).
     assert any(isinstance(one, RecordFailures) for one in asked)
-    yield from slot.write(Record(policy_state=state))
+    yield from slot.write(Record(policy_state=state, price=price))
 
     chosen = replay((said for record in log.records for said in record.said), number)
     heard = [record.receiver for record in log.records if record.receiver is not None]
@@ -93,12 +102,15 @@ def _book(slot: Slot, fallen: Fallen, number: int, durable: list[Run]) -> None:
     above = max(fallen.processed, number)
     expected = add_up(gone_on, cut(durable, above + 1, 1 << 62))
     actual = add_up(slot.sums.values(), slot.runs)
+    price = slot.world.log(slot).account.get(fallen.life)
     slot.world.ledger.loss(
         Toll(
             slot=slot.number,
             time=fallen.time,
+            position=fallen.position,
             seconds=slot.world.clock.now - fallen.time,
-            allowed=fallen.allowed,
+            # Of a loss that nothing durable tells of, a restart would say that it cost nothing.
+            allowed=price.limits if price else Thresholds(theta=0.0, l=0.0, gamma=0.0),
             state=slot.sums.distance(expected, actual),
             items=count(lost),
             unacked=fallen.unacked,

@@ -171,7 +171,7 @@ def simulate(
         faults: Faults to use instead.
 
     Example:
-        >>> from tether.core.approximate import Approximate
+        >>> from tether.policies.approximate import Approximate
         >>> from tether.simulate.scenario import Scenario
         >>> report = simulate(Scenario(copies=4, policy=Approximate(400, 40)), failures=5)
         >>> report.violations, max(report.state_error) <= report.most_state_error

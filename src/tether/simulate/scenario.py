@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tether.core.amplification import amplification_of
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
-from tether.core.policy import Placement
-from tether.core.windows import Hopping
+from tether.core.placement import Placement
+from tether.core.windows import Hopping, Sliding
 
 if TYPE_CHECKING:
-    from tether.core.approximate import Approximate
+    from tether.core.amplification import Amplification
+    from tether.policies.approximate import Approximate
     from tether.simulate.sums import Kind, Norm
 
 
@@ -43,6 +46,11 @@ class Timing:
         count("store_servers", self.store_servers, unit="servers")
 
 
+def operator_name(operator: int) -> str:
+    """Name of an operator (0 is the first) in reports; in order also as text."""
+    return f"{operator:03}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """A query to simulate: ``operators`` in a row, ``copies`` of each, copy j feeding copy j.
@@ -51,7 +59,9 @@ class Scenario:
         copies: n: slots of each operator.
         operators: m: length of the pipeline.
         fan_out: β: outputs that each item causes.
-        policy: Fault-tolerance policy; a window, if any, must be ``Hopping`` by seconds.
+        policy: Fault-tolerance policy; a window, if any, must be ``Hopping`` or ``Sliding`` by
+            seconds. States hold all of the stream; with ``Sliding`` it is checked what each window
+            lost.
         rounds: Messages that each source sends.
         batch: Items in a message, and most items that a slot processes at once.
         keys: Keys of a slot's state.
@@ -66,7 +76,7 @@ class Scenario:
         timing: How long things take.
 
     Example:
-        >>> from tether.core.approximate import Approximate
+        >>> from tether.policies.approximate import Approximate
         >>> Scenario(copies=4, operators=2, policy=Approximate(1000)).slots
         8
         >>> Scenario(copies=0, policy=Approximate(1))  # doctest: +ELLIPSIS
@@ -105,11 +115,13 @@ class Scenario:
         for name, unit in units.items():
             count(name, getattr(self, name), unit=unit)
         window = self.policy.window
-        if window is not None and not (isinstance(window, Hopping) and window.by == "seconds"):
+        if window is not None and (
+            not isinstance(window, Hopping | Sliding) or window.by != "seconds"
+        ):
             raise BadValueError(
                 f"The simulator cannot follow {window!r}.",
-                why="Its sources end windows by punctuation, at times of the stream.",
-                do="Use Hopping(seconds), or no window.",
+                why="Its windows go by times of the stream, and what they lose is summed up in full.",
+                do="Use Hopping(seconds), Sliding(seconds), or no window.",
             )
 
     @property
@@ -124,7 +136,19 @@ class Scenario:
             position=operator + 1,
             length=self.operators,
             fan_out=float(self.fan_out),
+            sharers=self.operators,
         )
+
+    @property
+    def amplification(self) -> Amplification:
+        """How state errors spread: not at all, as each operator sends its items on, not its sums.
+
+        They are counted as if each showed once in every state after it, so that their sum over the
+        whole pipeline is held to Θ.
+        """
+        names = [operator_name(operator) for operator in range(self.operators)]
+        links = dict.fromkeys(pairwise(names), 1.0)
+        return amplification_of(dict.fromkeys(names, 1.0), links)
 
     @property
     def most_state_error(self) -> float:

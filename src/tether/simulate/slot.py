@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tether.core.items import (
+from tether.policies.events import EpochApplied, WindowEnd
+from tether.policies.instructions import BackUpState, RecordFailures
+from tether.protocols.items import (
     Acknowledge,
     BackUpItems,
     BackUpPunctuation,
@@ -29,7 +31,6 @@ from tether.core.items import (
     TakeItems,
     receive,
 )
-from tether.core.policy import BackUpState, EpochApplied, RecordFailures, SlotPolicyState, WindowEnd
 from tether.simulate.items import AMOUNT, KEY, Run, count, cut
 from tether.simulate.outbox import Outbox
 from tether.simulate.recovery import Fallen, recover
@@ -38,6 +39,7 @@ from tether.simulate.sums import Sums, encode
 
 if TYPE_CHECKING:
     from tether.core.thresholds import Thresholds
+    from tether.policies.memory import SlotPolicyState
     from tether.simulate.clock import Doing
     from tether.simulate.faults import Outcome
     from tether.simulate.items import Message
@@ -154,8 +156,9 @@ class Slot:
     def _fall(self, now: float) -> Fallen:
         return Fallen(
             time=now,
+            position=self.world.newest,
+            life=self.life,
             live=self.sums.committed(),
-            allowed=self.limits,
             processed=self.receiver.processed,
             received=self.receiver.received,
             runs=list(self.runs),
@@ -299,6 +302,7 @@ class Slot:
             watermark=self.world.newest,
         )
         state, asked = policy.step(state, applied, self.placement)
+        control |= any(isinstance(one, RecordFailures) for one in asked)
         backup = next((one for one in asked if isinstance(one, BackUpState)), None)
         return Step(epoch, receiver, state, backup, control)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.framecodec import decode_frame
 from tether.core.errors import BackupUnreadableError
@@ -11,13 +11,22 @@ from tether.simulate.items import ITEM_BYTES
 
 if TYPE_CHECKING:
     from tether.backup.frames import Frame
-    from tether.core.items import BackUpItems, BackUpPunctuation, DropItems, ReceiverState
-    from tether.core.policy import SlotPolicyState
+    from tether.core.thresholds import Thresholds
+    from tether.policies.memory import SlotPolicyState
+    from tether.protocols.items import BackUpItems, BackUpPunctuation, DropItems, ReceiverState
     from tether.simulate.faults import Outcome
     from tether.simulate.items import Run
 
 RECORD_BYTES = 64
 """Bytes of a record's head, and of one that holds nothing else."""
+
+
+class Price(NamedTuple):
+    """What a loss is told to cost at most: the thresholds that were durable when it happened."""
+
+    life: int
+    """Number of the slot's life that was lost; it is lost once, however often it is recovered."""
+    limits: Thresholds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,8 @@ class Record:
     """Number of the newest item in the state, of a record with a frame."""
     receiver: ReceiverState | None = None
     policy_state: SlotPolicyState | None = None
+    price: Price | None = None
+    """Of a loss that was found, before the slot goes on."""
     runs: tuple[Run, ...] = ()
     """Backed-up items."""
     said: tuple[BackUpItems | BackUpPunctuation | DropItems, ...] = ()
@@ -50,12 +61,16 @@ class SlotLog:
     """All that is durable of one slot, in the order of writing."""
 
     records: list[Record] = field(default_factory=list)
+    account: dict[int, Price] = field(default_factory=dict)
+    """Of every loss its price, by the life that was lost; fixed by the first record of it."""
     frame_bytes: int = 0
     """Bytes of frames since the last full one, that one included."""
     full_bytes: int = 0
 
     def append(self, record: Record) -> None:
         """Add a durable record; a full frame makes most of what came before superfluous."""
+        if record.price is not None:
+            self.account.setdefault(record.price.life, record.price)
         if record.full:
             kept = [r for r in self.records if r.runs and r.runs[-1].last > record.number]
             self.records = [replace(r, frame=b"", policy_state=None) for r in kept]

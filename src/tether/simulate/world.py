@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tether.core.windows import Hopping
+from tether.core.windows import Hopping, Sliding
 from tether.simulate.clock import Clock
 from tether.simulate.items import AMOUNT, KEY, mark
+from tether.simulate.judged import outside
 from tether.simulate.ledger import Ledger
 from tether.simulate.outbox import Outbox
 from tether.simulate.slot import Slot, outputs
@@ -36,7 +37,7 @@ class World:
         slot_type: How slots behave; tests break them on purpose.
 
     Example:
-        >>> from tether.core.approximate import Approximate
+        >>> from tether.policies.approximate import Approximate
         >>> from tether.simulate.scenario import Scenario
         >>> world = World(Scenario(copies=2, policy=Approximate(100)), [])
         >>> world.run()
@@ -69,6 +70,10 @@ class World:
         self.answers: dict[tuple[int, float], Array] = {}
         """By slot and end of a window: the sums that were given out."""
         self.ideal_answers: dict[float, Array] = {}
+        self.given: list[Array] = []
+        """All items that the sources gave out, for the judge."""
+        self.ends_before: list[int] = []
+        """How many windows had ended before each of them."""
         self.ideal_outputs = 0
         self.outputs = 0
         self._heard: dict[tuple[int, str], int] = {}
@@ -120,6 +125,8 @@ class World:
     def _add_ideal(self, items: Array, only: int | None = None) -> None:
         """Send items through a pipeline that never fails."""
         scenario = self.scenario
+        self.given.append(items)
+        self.ends_before.append(self._ended)
         copies = np.arange(scenario.copies)[:, None]
         for operator in range(scenario.operators):
             np.add.at(self.ideal[operator], (copies, items[:, KEY]), items[:, AMOUNT])
@@ -253,15 +260,22 @@ class World:
         idle = all(s.up and s.outbox.idle for s in self.slots)
         if not (idle and all(source.idle for source in self.sources)):
             self.ledger.violations.append("the stream did not come to its end")
+        window = scenario.policy.window
+        if isinstance(window, Sliding):
+            # The states hold all of the stream, so the promise is about what each window lost.
+            self.ledger.check_sliding(window)
+            return
         for operator in range(scenario.operators):
             error = self.state_error(operator)
             check(f"state error of operator {operator}", error, scenario.most_state_error)
-        if scenario.policy.window is None:
+        if window is None:
             missing = self.ideal_outputs - self.outputs
             check("lost outputs", missing, scenario.most_lost_outputs)
             check("outputs given twice", -missing, 0)
         for end, ideal in self.ideal_answers.items():
             self._check_window(end, ideal)
+        if idle:
+            self.ledger.violations += outside(self)
 
     def _check_window(self, end: float, ideal: Array) -> None:
         for operator in range(self.scenario.operators):

@@ -9,13 +9,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tether.spark.blame import tether_error
-from tether.spark.checkpoint import SparkCheckpoint
-from tether.spark.driver import EpochDriver, finish_rewind
-from tether.spark.exactness import barrier_of
-from tether.spark.flow import pack
-from tether.spark.stores import open_stores, release
-from tether.spark.supervision import Supervisor
+from tether.spark.graph.exactness import barrier_of
+from tether.spark.graph.flow import pack
+from tether.spark.graph.prepared import explain_query
+from tether.spark.logs.checkpoint import SparkCheckpoint
+from tether.spark.running.blame import tether_error
+from tether.spark.running.driver import EpochDriver, finish_rewind
+from tether.spark.running.stores import open_stores, release
+from tether.spark.running.supervision import Supervisor
 from tether.sql.checkpoints import overlapped_where_far
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
     from tether.core.bound import Bound
     from tether.core.errors import TetherError
-    from tether.spark.prepared import PreparedQuery
-    from tether.spark.stores import OpenStore
-    from tether.spark.story import Event
+    from tether.observe.story import Event
+    from tether.spark.graph.prepared import PreparedQuery
+    from tether.spark.running.stores import OpenStore
 
 
 class Query:
@@ -92,9 +93,16 @@ class Query:
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
-        """Spark's recent progress reports; epochs that were run again are in it twice."""
-        queries = [*self._supervisor.past, self._query]
-        return [dict(progress) for query in queries for progress in query.recentProgress]
+        """Spark's recent progress reports; epochs that were run again are in it twice.
+
+        Each has what Tether knew at the end of its epoch under ``"tether"``.
+        """
+        told = self._driver.recent.progress
+        return [
+            {**progress, "tether": told(run, progress["batchId"])}
+            for run, query in enumerate([*self._supervisor.past, self._query])
+            for progress in query.recentProgress
+        ]
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends, or for ``timeout`` seconds.
@@ -150,9 +158,14 @@ class Query:
         """How wrong the answer can be: now, already spent, still left.
 
         Args:
-            operator: One operator of several; without it, all of them, where they share one budget.
+            operator: One operator of several: how wrong its state can be, through its own losses and
+                those of the operators before it. Without it, the one of them that can be most wrong.
         """
         return self._driver.bound(operator)
+
+    def explain(self) -> str:
+        """How the budget becomes the threshold of each slot, and how errors spread between operators."""
+        return "\n".join(explain_query(self._driver.query))
 
     def story(self) -> list[Event]:
         """Every backup, loss, recovery and rollback so far, oldest first, with its cause."""

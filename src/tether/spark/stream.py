@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tether.backup.opening import StoreAddress
 from tether.core.checks import amount
 from tether.core.errors import BadValueError, QueryRefusedError
-from tether.core.no_tolerance import NoTolerance
 from tether.operator import Operator
-from tether.spark.batch import batch_answer
-from tether.spark.consistency import BSP
+from tether.policies.no_tolerance import NoTolerance
 from tether.spark.epoch_sink import numbered as with_numbers
-from tether.spark.exactness import check_exact
-from tether.spark.flow import Flow, Node, OperatorNode, SourceNode, StepNode
-from tether.spark.prepared import prepare
+from tether.spark.graph.batch import batch_answer
+from tether.spark.graph.consistency import BSP
+from tether.spark.graph.exactness import check_exact, readable_epochs
+from tether.spark.graph.flow import Flow, Node, OperatorNode, SourceNode, StepNode
+from tether.spark.graph.prepared import prepare
 from tether.spark.query import Query, start_query
 from tether.spark.session import check_session
 from tether.spark.sinks import Sink, as_sink, discard
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from tether.core.policy import Policy
+    from tether.chaos.faults import Fault
     from tether.core.windows import Window
-    from tether.spark.consistency import Consistency
-    from tether.spark.control import ArenaScope
-    from tether.spark.faults import Fault
+    from tether.engine.messages import ArenaScope
+    from tether.policies.policy import Policy
+    from tether.spark.graph.consistency import Consistency
 
 
 class Stream:
@@ -57,6 +57,7 @@ class Stream:
         window: Window | None = None,
         event_time: str | None = None,
         lateness: float = 0.0,
+        amplification: float | Mapping[str, float] | None = None,
     ) -> Stream:
         """Send the rows through an operator.
 
@@ -75,6 +76,10 @@ class Stream:
                 ``on_window_end``. By default that of the policy.
             event_time: Column with the time of a row, for windows by seconds.
             lateness: Seconds of event time to wait for late rows before a window ends.
+            amplification: Most error that one unit of error in an operator before this one, with the
+                DataFrame code between, can bring into it: one number for all of them, or by name (for
+                feedback too). By default what ``Operator.amplification`` says, and not known, thus
+                ``math.inf``, where DataFrame code lies between.
         """
         if not isinstance(operator, Operator):
             raise BadValueError(
@@ -99,6 +104,7 @@ class Stream:
                 window=window,
                 event_time=event_time,
                 lateness=amount("lateness", lateness, unit="seconds", zero="none", infinite=None),
+                amplification=amplification,
             )
         )
 
@@ -166,6 +172,7 @@ class Stream:
         arena_scope: ArenaScope = "node",
         arena_dir: str | None = None,
         allow_changed: Sequence[str] = (),
+        accept_damage: bool = False,
         faults: Sequence[Fault] = (),
         numbered: bool = False,
     ) -> Query:
@@ -189,6 +196,9 @@ class Stream:
             arena_dir: Where resident state is kept; by default in memory, /dev/shm.
             allow_changed: Parts of the program ("program", "policy") that may differ from what the
                 backup was written with.
+            accept_damage: Go on under an approximate policy though commit records of the backup are
+                missing, which is refused otherwise. Slots that are restored from what is left then
+                have an infinite bound.
             faults: Failures on purpose, for tests and drills.
             numbered: Whether output rows carry their epoch and a number within it, in the columns
                 ``__epoch`` and ``__row``: what a sink needs to have every row once.
@@ -232,9 +242,11 @@ class Stream:
             arena_scope=arena_scope,
             arena_dir=arena_dir,
             allow_changed=tuple(allow_changed),
+            accept_damage=accept_damage,
             faults=tuple(faults),
+            readable_epochs=readable_epochs(sources[0].rows.sparkSession),
         )
-        check_exact(query, sources[0].rows.sparkSession)
+        check_exact(query)
         where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
         return start_query(
             query, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)

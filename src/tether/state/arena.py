@@ -13,6 +13,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tether.core.errors import ArenaError
 from tether.state.header import LAYOUT, LAYOUT_WORD, MAGIC, MAGIC_WORD, VERSION, Header
 from tether.state.lock import NAME as LOCK
@@ -23,10 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tether.state.identity import Identity, Owner
+    from tether.state.segment import Segment
 
 _IDENTITY, _HEAD = "identity.json", "head"
-_OURS = re.compile(rf"{LOCK}|{_HEAD}|{re.escape(_IDENTITY)}(\.draft)?|p\d{{3}}\..+")
+NOTE = "note"
+"""Name of the bytes that the runtime keeps beside the state: see ``Arena.note``."""
+_OURS = re.compile(rf"{LOCK}|{_HEAD}|{NOTE}|{re.escape(_IDENTITY)}(\.draft)?|p\d{{3}}\..+")
 _WAIT = 10.0
+_LENGTH = 8  # bytes that tell how long a note is
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Arena:
         self._lock = lock
         self._head = directory / _HEAD
         self._inode = self._head.stat().st_ino
+        self._note: Segment | None = None
 
     @classmethod
     def attach(
@@ -163,6 +170,30 @@ class Arena:
             return self._head.stat().st_ino == self._inode
         except FileNotFoundError:
             return False
+
+    @property
+    def note(self) -> bytes:
+        """Bytes of the runtime's own, of any length; never rolled back.
+
+        They are overwritten in place: who is killed while writing them leaves neither the old nor
+        the new ones. So they must be such as count only once a later step is done.
+        """
+        data = self._note_segment().data
+        length = int.from_bytes(data[:_LENGTH].tobytes(), "little") if len(data) else 0
+        return data[_LENGTH : _LENGTH + length].tobytes()
+
+    @note.setter
+    def note(self, content: bytes) -> None:
+        segment = self._note_segment()
+        framed = len(content).to_bytes(_LENGTH, "little") + content
+        segment.ensure(len(framed))
+        segment.data[: len(framed)] = np.frombuffer(framed, np.uint8)
+
+    def _note_segment(self) -> Segment:
+        if self._note is None:
+            self._note = self.store.segment(NOTE, "u1", slack=False)
+        self._note.refresh()
+        return self._note
 
     def acquire(self, wait: float = _WAIT) -> None:
         """Take the lock again, before the next epoch. Check ``valid`` (or ``refresh``) after it.

@@ -40,15 +40,18 @@ class Cells(DurableCells):
     # Changing
 
     def lay(self, start: int, stop: int, stamp: int) -> None:
-        """Prepare rows that do not exist yet: all zero, not in the backups, nothing to journal.
+        """Prepare rows that do not exist yet: as they start, not in the backups, nothing to journal.
 
         Rolled-back rows left their values behind, so they are overwritten here. The caller makes
         the rows exist by storing their number in the header.
         """
-        for segment in (self._numbers, self._flags):
-            if segment is not None:
-                segment.ensure(stop)
-                segment.data[start:stop] = 0
+        if self._numbers is not None:
+            self._numbers.ensure(stop)
+            self._numbers.data[start:stop] = self._starts.line
+            self._page.words[PEAK] = max(self._page.words[PEAK], self._starts.peak)
+        if self._flags is not None:
+            self._flags.ensure(stop)
+            self._flags.data[start:stop] = self._starts.flags
         self._mark.ensure(stop)
         self._mark.data[start:stop] = stamp << STAMP_SHIFT
 

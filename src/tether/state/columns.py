@@ -34,6 +34,10 @@ class Column:
     kind: str
     at: int
     """Position among the columns of its sort: numeric ones, or flags."""
+    start: float = 0
+    """What it holds for a key that was never seen."""
+    declared: bool = False
+    """Whether the start was given by the user."""
 
     @property
     def flag(self) -> bool:
@@ -46,8 +50,14 @@ class Column:
         return self.kind == "float64"
 
 
-def parse_columns(values: Mapping[str, str]) -> tuple[Column, ...]:
+def parse_columns(
+    values: Mapping[str, str], starts: Mapping[str, str] | None = None
+) -> tuple[Column, ...]:
     """Check and number the value columns.
+
+    Args:
+        values: Type of each column.
+        starts: What columns hold for a key that was never seen, as ``plan_starts`` gives it.
 
     Example:
         >>> [column.at for column in parse_columns({"n": "int64", "seen": "uint8"})]
@@ -56,6 +66,7 @@ def parse_columns(values: Mapping[str, str]) -> tuple[Column, ...]:
     Raises:
         BadValueError: A type is not one of int64, float64, uint8, or a name cannot be used.
     """
+    given = starts or {}
     columns: list[Column] = []
     for name, kind in values.items():
         if kind not in _KINDS:
@@ -71,7 +82,9 @@ def parse_columns(values: Mapping[str, str]) -> tuple[Column, ...]:
                 do="Choose another name.",
             )
         at = sum((other.kind == "uint8") == (kind == "uint8") for other in columns)
-        columns.append(Column(name, kind, at))
+        text = given.get(name, "0")
+        start = float(text) if kind == "float64" else int(text)
+        columns.append(Column(name, kind, at, start, declared=name in given))
     return tuple(columns)
 
 

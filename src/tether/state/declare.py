@@ -90,6 +90,7 @@ class Declarations(ABC):
         *,
         divergence: str = "l1",
         weights: Mapping[str, float] | None = None,
+        starts: Mapping[str, float] | None = None,
     ) -> Table:
         """The table of that name, made if it is not there yet.
 
@@ -99,11 +100,18 @@ class Declarations(ABC):
             values: Value columns with their types: ``int64``, ``float64``, or ``uint8`` for flags.
             divergence: ``l1``, ``l2``, ``max`` or ``count``.
             weights: Factor of each column's differences; 1 for columns not named, 0 to leave out.
+            starts: What a column holds for a key that was never seen, which all changes begin from; 0
+                for columns not named. ``maximum`` and ``minimum`` need it. With ``math.inf`` for a
+                minimum, or ``-math.inf`` for a maximum (the largest and smallest number of an
+                ``int64``), every new key is backed up in the epoch in which it comes; with a finite
+                one, as 0 for a maximum of what is never negative, it counts as any difference.
 
         Raises:
             BadValueError: A description that cannot be used, or that differs from the one before.
         """
-        made = self.primitive(Table.plan(name, keys, values, divergence, weights))
+        made = self.primitive(
+            Table.plan(name, keys, values, divergence, weights=weights, starts=starts)
+        )
         assert isinstance(made, Table)
         return made
 

@@ -118,7 +118,13 @@ class Dense(CellPrimitive):
                 why="Products of integers may wrap around unnoticed.",
                 do="Declare it float64, or assign the product.",
             )
-        with np.errstate(over="ignore", invalid="ignore"):
+        if not (np.abs(factor) <= 1).all():
+            raise BadValueError(
+                f"The {self.kind} {self.name!r} cannot be multiplied in place by more than 1.",
+                why="An error that a loss has left in it would grow too, beyond the bound.",
+                do="Multiply where values are read; or assign the product, and declare Operator.growth.",
+            )
+        with np.errstate(invalid="ignore"):
             self.assign(self.values * np.asarray(factor))
         return self
 
@@ -137,8 +143,7 @@ class Dense(CellPrimitive):
     def _change(self, operation: Operation, rows: Rows, values: Any, *, unique: bool) -> None:
         stamp = self.place.stamp()
         given = {"value": as_values(self._column, values, count_of(rows))}
-        first_new = self.size  # all exist
-        staged = stage(self._cells, rows, given, operation, unique=unique, first_new=first_new)
+        staged = stage(self._cells, rows, given, operation, unique=unique)
         self._cells.apply(staged, stamp)
 
     def _positions(self, index: Any, size: int, what: str = "index") -> Array:

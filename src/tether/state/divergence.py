@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tether.core.numbers import rounded_up
 from tether.state.header import PAGE, PEAK, PRECISE, SLACK, SUM_FLOAT, SUM_HIGH, SUM_LOW, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from fractions import Fraction
 
     from tether.state.columns import Column
     from tether.state.norms import Norm
@@ -245,7 +245,8 @@ class Divergence:
         largest = 2 * peak * max(rows, 1) * max(len(self._rules), 1)
         if self.all_whole and self.norm != "l2" and largest < _EXACT_FLOATS:
             return target
-        return target * (1 - (4 * rows + 1024) * _UNIT)
+        # Each column's sum carries its own slack, and so do the sums by which rows are chosen.
+        return target * (1 - (4 * rows + 512) * (len(self._rules) + 1) * _UNIT)
 
     def _terms(
         self, rule: _Rule, live: Array, durable: Array, narrow: bool, *, infinite: bool = True
@@ -353,15 +354,17 @@ def _wide_difference(live: Array, durable: Array) -> Array:
     return np.where(live > durable, live - durable, durable - live).view(np.uint64)
 
 
-def rounded_up(exact: int | Fraction) -> float:
-    """The smallest float that is not below a number of at least 0.
+def sum_up(terms: Iterable[float]) -> float:
+    """The smallest float that is not below a sum of numbers of at least 0.
 
     Example:
-        >>> rounded_up(2**53 + 1) == 2**53 + 2
+        >>> sum_up([1.0, 2.0**-60]) == 1.0 + 2.0**-52
         True
     """
+    given = list(terms)
     try:
-        result = float(exact)
+        total = math.fsum(given)
     except OverflowError:
         return math.inf
-    return result if result >= exact else math.nextafter(result, math.inf)
+    short = math.isfinite(total) and math.fsum([*given, -total]) > 0
+    return math.nextafter(total, math.inf) if short else total

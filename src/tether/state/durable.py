@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tether.state.dirty import DirtyRows
-from tether.state.divergence import Divergence
+from tether.state.divergence import Divergence, sum_up
 from tether.state.header import (
     ALL_ENTRIES,
     BACKED,
@@ -23,6 +23,8 @@ from tether.state.header import (
     PEAK,
     PENDING_KEYS,
     ROWS,
+    SETTLED_CLEARED,
+    SETTLED_CLEARED_KEYS,
     UNDO_COUNT,
 )
 from tether.state.journal import UndoLog
@@ -38,9 +40,10 @@ from tether.state.rows import (
     pieces,
 )
 from tether.state.selection import worst_first
+from tether.state.starts import Starts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tether.state.columns import Column
     from tether.state.norms import Norm
@@ -58,8 +61,8 @@ class Choice(NamedTuple):
     """Those that it must hold."""
     remaining: Array
     """Those that stay dirty."""
-    amounts: Array
-    """What each of these adds to the divergence."""
+    left: Divergence
+    """The divergence that these leave."""
 
 
 class DurableCells:
@@ -91,10 +94,11 @@ class DurableCells:
         self._width = len(self._numeric)
         self._flag_width = len(columns) - self._width
         self._whole = any(not column.floating for column in self._numeric)
-        self.distance = Divergence(norm, self._numeric, weights, self._page)
-        prefix = f"{self._page.words[GENERATION]}."
         # Live and durable numbers lie side by side: who changes a row has both in one access.
         self._sides = 2 if place.track else 1
+        self._starts = Starts(columns, self._sides)
+        self.distance = Divergence(norm, self._numeric, weights, self._page)
+        prefix = f"{self._page.words[GENERATION]}."
         self._numbers = self._open(f"{prefix}numbers", "i8", self._sides * self._width)
         self._flags = self._open(f"{prefix}flags", "u1", self._flag_width)
         self._mark = place.segment(f"{prefix}mark", "u2")
@@ -168,7 +172,8 @@ class DurableCells:
             return 0.0
         words, cleared = self._page.words, self._page.floats[CLEARED]
         if self.distance.norm == "count":
-            return float(abs(words[ROWS] - words[BACKED] - words[CLEARED_KEYS]))
+            # Keys that only the state has, and keys that perhaps only the backups have.
+            return float(words[ROWS] - words[BACKED] + words[CLEARED_KEYS])
         if not self.distance.columns:  # none of them counts: not worth a look
             return cleared
         value = self.distance.value()
@@ -183,7 +188,7 @@ class DurableCells:
             value = afresh.value()
             if self.place.applying:  # else a kill between two words might leave too small a sum
                 self.distance.adopt(afresh)
-        return value + cleared
+        return sum_up((value, cleared)) if cleared else value
 
     def _closer(self) -> Divergence:
         """The divergence by all dirty rows; what was seen of them serves a backup that follows."""
@@ -215,7 +220,7 @@ class DurableCells:
         listed, differs, amounts = self._seen
         rows = numbers_of(listed)
         if target <= 0:
-            return Choice(rows[differs], rows[:0], amounts[:0])
+            return self._everything(rows[differs])
         if self.distance.norm == "count":
             unknown = np.flatnonzero((self._mark.data.take(rows) & IN_BACKUP) == 0)
             surplus = math.ceil(self.divergence(exact=False) - target)
@@ -226,7 +231,14 @@ class DurableCells:
             largest = self.distance.norm == "max"
             chosen = amounts > limit if largest else worst_first(amounts, limit)
         stay = ~chosen & differs
-        return Choice(rows[chosen], rows[stay], amounts[stay])
+        left = self._distance_of(rows[stay], amounts[stay])
+        if left.value() > target:  # rounding took more than was allowed for it
+            return self._everything(rows[differs])
+        return Choice(rows[chosen], rows[stay], left)
+
+    def _everything(self, rows: Array) -> Choice:
+        none = np.zeros(0, np.intp)
+        return Choice(rows, none, self._distance_of(none, np.zeros(0)))
 
     def _compare(self, rows: Rows) -> tuple[Array, Array]:
         """Which rows a restored state would have otherwise, and what each adds to the divergence."""
@@ -247,13 +259,14 @@ class DurableCells:
         """Take the chosen rows as written to the backups, and only the others as still dirty."""
         for _, some in pieces(choice.rows):
             self._store_durable(some, self.words(some))
-        self._list_dirty(choice.remaining, choice.amounts)
+        self._list_dirty(choice.remaining, choice.left)
 
     def mark_all_durable(self) -> None:
         """Take all rows as written to the backups: those not listed are there already."""
         for _, some in pieces(self._listed()):
             self._store_durable(some, self.words(some))
-        self._list_dirty(np.zeros(0, np.intp), np.zeros(0))
+        nothing = self._everything(np.zeros(0, np.intp))
+        self._list_dirty(nothing.remaining, nothing.left)
 
     def _store_durable(self, rows: Rows, values: Array) -> None:
         marks = np.array(self._mark.data[rows])
@@ -269,12 +282,12 @@ class DurableCells:
         """Something is about to change: what was seen of dirty rows is not so any more."""
         self._seen, self.distance.tight = None, False
 
-    def _list_dirty(self, remaining: Array, amounts: Array) -> None:
+    def _list_dirty(self, remaining: Array, left: Divergence) -> None:
         self.forget_seen()
         self._mark.data[self._listed()] &= ~np.uint16(DIRTY)
         self._mark.data[remaining] |= np.uint16(DIRTY)
         self.dirty.replace(remaining)
-        self.distance.adopt(self._distance_of(remaining, amounts))
+        self.distance.adopt(left)
         self.distance.precise = False
 
     def hold(self, choice: Choice, *, full: bool) -> float:
@@ -287,19 +300,20 @@ class DurableCells:
         if full:
             return 0.0
         if self.distance.norm == "count":
-            return float(abs(self._page.words[ROWS] - self._page.words[BACKED] - new_keys))
-        return self._distance_of(choice.remaining, choice.amounts).value()
+            return float(self._page.words[ROWS] - self._page.words[BACKED] - new_keys)
+        return choice.left.value()
 
     def settle(self) -> None:
         """Take what is being written as durable, as it was when it was taken out.
 
-        Rows that changed since stay dirty. After a ``clear`` only the count of what the backups
-        hold beyond the live state is left to correct: their sizes were counted by then.
+        Rows that changed since stay dirty. After a ``clear`` the rows are gone, and what the backups
+        hold beyond the live state is what ``note_cleared`` found.
         """
         words, page = self._page.words, self._page
         full = self.pending.part == ALL_ENTRIES
         if not self.pending.current:
-            words[CLEARED_KEYS] = words[PENDING_KEYS] + (0 if full else words[CLEARED_KEYS])
+            page.floats[CLEARED] = page.floats[SETTLED_CLEARED]
+            words[CLEARED_KEYS] = words[SETTLED_CLEARED_KEYS]
             self.pending.drop()
             return
         held = self.pending.held()
@@ -315,7 +329,8 @@ class DurableCells:
             same &= (self.words(held.rows) == held.words).all(axis=1)
             self._mark.data[held.rows[same]] &= ~np.uint16(DIRTY)
             differs &= (self._mark.data.take(listed) & DIRTY) != 0
-        self._list_dirty(listed[differs], amounts[differs])
+        left = self._distance_of(listed[differs], amounts[differs])
+        self._list_dirty(listed[differs], left)
         self.pending.drop()
 
     def _afresh(self, rows: Rows) -> Divergence:
@@ -323,16 +338,29 @@ class DurableCells:
         pairs = (self.sides(some) for _, some in pieces(rows))
         return self.distance.afresh(pairs, narrow=self._narrow(CHUNK))
 
-    def durable_size(self) -> float:
-        """Distance of the durable values from an empty state, and of those about to be durable."""
+    def note_cleared(self) -> None:
+        """All rows are about to go, but not out of the backups: note what these then hold too much.
+
+        An export that is being written may be settled or abandoned later. So both are noted: what the
+        backups hold without it, and with it. Once anything was cleared an export is of the whole state,
+        and replaces what the backups held before; so nothing of that adds to the latter.
+        """
+        words, floats = self._page.words, self._page.floats
         rows = np.flatnonzero(self._mark.data[: len(self)] & IN_BACKUP)
-        size = self._size(self.durable_words(some) for _, some in pieces(rows))
         if self.pending.current:
-            size += self._size([self.pending.held().words])
-        return size
+            held = self.pending.held()
+            others = np.setdiff1d(rows, held.rows, assume_unique=True)
+            floats[SETTLED_CLEARED] = self._size([*self._durable_parts(others), held.words])
+            words[SETTLED_CLEARED_KEYS] = words[BACKED] + words[PENDING_KEYS]
+        floats[CLEARED] = sum_up((floats[CLEARED], self._size(self._durable_parts(rows))))
+        words[CLEARED_KEYS] += words[BACKED]
+
+    def _durable_parts(self, rows: Array) -> Iterator[Array]:
+        return (self.durable_words(some) for _, some in pieces(rows))
 
     def _size(self, parts: Iterable[Array]) -> float:
-        pairs = ((part, np.zeros_like(part)) for part in parts)
+        """Distance of some rows from an empty state."""
+        pairs = ((part, np.broadcast_to(self._starts.words, part.shape)) for part in parts)
         return self.distance.afresh(pairs, narrow=self._narrow(CHUNK)).value()
 
     @property

@@ -128,8 +128,9 @@ class CellPrimitive(Primitive):
         full = self._whole_instead(len(rows))
         if full:
             choice = self._cells.choose(0.0)
-        elif not len(rows):
-            return Export([], 0, 0.0, before, full=False)
+        elif not len(rows):  # looked at afresh, it is at the target already
+            self._cells.distance.adopt(choice.left)
+            return Export([], 0, 0.0, self.divergence(exact=True), full=False)
         tag = FULL if full else PARTIAL
         batches = [
             tagged(batch, tag) for batch in (self._all_batches() if full else self._batches(rows))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tether.state.segment import Array, Segment
     from tether.state.store import Store
 
-LAYOUT = 3
+LAYOUT = 4
 """Version of everything stored in an arena; any change of a format raises it."""
 MAGIC = 0x7E7E_5107_57A7_E001
 
@@ -62,9 +62,13 @@ PENDING_LIST = 12  # number of the list of pending rows in use
 PENDING_COUNT = 13
 PENDING_PART = 14  # what is being written: NO_PART, SOME_ENTRIES or ALL_ENTRIES
 PENDING_GENERATION = 15  # the generation of files that it was taken from
-PENDING_KEYS = 16  # keys that the backups come to know by it; for the whole state all of them
+PENDING_KEYS = 16  # keys that the backups do not know yet and come to know by it
 MEMBERS = 17  # members of a set
-# Logical words of kinds without rows: bits of a number, or which image of an object.
+# Logical words of tables and sets: what CLEARED and CLEARED_KEYS become if an export is settled that
+# was begun before clear().
+SETTLED_CLEARED = 18
+SETTLED_CLEARED_KEYS = 19
+# Logical words of kinds without rows, in the same places: bits of a number, or which image of an object.
 LIVE = 18
 DURABLE = 19
 IN_FLIGHT = 20

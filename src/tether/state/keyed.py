@@ -13,8 +13,6 @@ from tether.state.codec import Codec
 from tether.state.entries import CellPrimitive
 from tether.state.header import (
     BACKED,
-    CLEARED,
-    CLEARED_KEYS,
     DIRTY_COUNT,
     GENERATION,
     INDEX,
@@ -102,10 +100,8 @@ class Keyed(CellPrimitive):
         Until then the divergence counts all that the backups still hold.
         """
         self.place.stamp()
-        page, words = self.place.page, self.place.page.words
         if self.place.track:
-            page.floats[CLEARED] += self._cells.durable_size()
-            words[CLEARED_KEYS] += words[BACKED]
+            self._cells.note_cleared()
         self._start_generation()
 
     def _zero_counts(self) -> None:

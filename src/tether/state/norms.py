@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 Norm = Literal["l1", "l2", "max", "count"]
 """Name of a divergence. ``count`` is the difference of the numbers of keys."""
 
+DURABLE = 1e15
+"""Weight of what must never be lost: a change of one unit is beyond any sensible θ, so it is made
+durable with its epoch. It is no measure of an error: what cannot be lost has none of its own."""
+
 
 def check_norm(norm: str, *, keyed: bool) -> Norm:
     """The norm of that name.

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from tether.core.errors import BackupUnreadableError, BadValueError
+from tether.core.numbers import rounded_up
 from tether.state.arrow import wrapped
 from tether.state.columns import Column, as_values
-from tether.state.divergence import rounded_up
 from tether.state.header import (
     ALL_ENTRIES,
     DURABLE,

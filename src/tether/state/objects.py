@@ -63,8 +63,8 @@ class Object(Primitive, Generic[T]):
     is stored in the arena, where the next process finds it. Rolling back gives the object the
     image of the epoch before. It is the same Python object all the time.
 
-    Costs, each epoch: one ``backup_state`` and the copy of its image if that has changed, and two or
-    three calls of ``state_divergence``. A backup is always the whole image. So it suits states of
+    Costs, each epoch: one or two calls of ``backup_state``, a copy of its image if that has changed, and
+    a few calls of ``state_divergence``. A backup is always the whole image. So it suits states of
     up to some megabytes; larger ones belong into the other primitives. It is the only primitive for
     which code of the user's interprets stored bytes: take care that ``recover_state`` can not be
     made to run code (no pickle) where others can write the backup directory.
@@ -205,9 +205,14 @@ class Object(Primitive, Generic[T]):
         return distance
 
     def dirty_entries(self) -> int:
-        """1 if the object may differ from the backup."""
+        """1 if the object differs from the backup."""
         words = self.place.page.words
-        return int(self.place.track and (self.place.applying or words[LIVE] != words[DURABLE]))
+        if not self.place.track:
+            return 0
+        if self._object is None or not self.place.applying:
+            return int(words[LIVE] != words[DURABLE])
+        # The distance is asked first: only where it is 0 is an image worth its making.
+        return int(self.divergence() > 0 or self._image() != self._stored(int(words[DURABLE])))
 
     # Backups
 

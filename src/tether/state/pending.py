@@ -22,7 +22,6 @@ from tether.state.header import (
     PENDING_KEYS,
     PENDING_LIST,
     PENDING_PART,
-    ROWS,
     SOME_ENTRIES,
 )
 
@@ -76,7 +75,7 @@ class PendingRows:
         segment.data[:count, 1 + width :] = held.flags
         words[PENDING_LIST], words[PENDING_COUNT] = which, count
         words[PENDING_GENERATION] = words[GENERATION]
-        words[PENDING_KEYS] = words[ROWS] if full else new_keys
+        words[PENDING_KEYS] = new_keys
         words[PENDING_PART] = ALL_ENTRIES if full else SOME_ENTRIES
 
     def held(self) -> Held:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.errors import BadValueError
+from tether.state.divergence import sum_up
+from tether.state.intake import Intake
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +32,9 @@ def river_model(model: Any, *, allow_pickle: bool = False) -> LinearModel | Pick
     """A River model in the form that ``SlotState.object`` takes.
 
     Its divergence is the l1 distance of weights and intercept for linear models with plain SGD, so
-    a bound on it is a bound on the model (AF-Stream 2019, §4). For all others it is the number of
-    updates since the backup.
+    a bound on it is a bound on what a loss takes from the model (AF-Stream 2019, §4); whether learning
+    then makes that smaller or larger is up to the model and its data. For all others it is the number
+    of updates since the backup.
 
     Args:
         model: The model, new.
@@ -104,9 +107,9 @@ class LinearModel:
             self._last = (backup, image, dict(image.weights))
         _, image, theirs = self._last
         mine: Mapping[str, float] = self.model.weights
-        total = sum(abs(value - theirs.get(name, 0.0)) for name, value in mine.items())
-        total += sum(abs(value) for name, value in theirs.items() if name not in mine)
-        return float(total + abs(float(self.model.intercept) - image.intercept))
+        terms = [abs(value - theirs.get(name, 0.0)) for name, value in mine.items()]
+        terms += [abs(value) for name, value in theirs.items() if name not in mine]
+        return sum_up([*terms, abs(float(self.model.intercept) - image.intercept)])
 
     def backup_state(self) -> bytes:
         """Weights by name, intercept and step."""
@@ -131,34 +134,54 @@ class PickledModel:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model = model
+        self._model = model
+        self._replaced = 0
         self.updates = 0
+        """What the model has learned from."""
         self.state_type = f"river.{type(model).__name__}"
 
+    @property
+    def model(self) -> Any:
+        """The model within.
+
+        Another one that is put in its place shares nothing with the one before, and is one update.
+        """
+        return self._model
+
+    @model.setter
+    def model(self, other: Any) -> None:
+        self._model = other
+        self._replaced += 1
+        self.updates = 1
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "model":
+        if name.startswith("_"):  # while it is being copied there is no model yet
             raise AttributeError(name)
-        return getattr(self.model, name)
+        return getattr(self._model, name)
 
     def learn_one(self, *arguments: Any, **options: Any) -> None:
         """Learn from one example."""
         self.updates += 1
-        self.model.learn_one(*arguments, **options)
+        self._model.learn_one(*arguments, **options)
 
     def learn_many(self, x: Any, *arguments: Any, **options: Any) -> None:
         """Learn from a batch, where the model can."""
         self.updates += len(x)
-        self.model.learn_many(x, *arguments, **options)
+        self._model.learn_many(x, *arguments, **options)
 
     def state_divergence(self, backup: bytes) -> float:
-        """Updates that one has and the other has not."""
-        return abs(self.updates - int.from_bytes(backup[:8], "little"))
+        """Updates that only one of the two has had."""
+        return self._intake().apart(Intake.split(backup)[0])
 
     def backup_state(self) -> bytes:
         """Number of updates, then the pickled model."""
-        return self.updates.to_bytes(8, "little") + pickle.dumps(self.model)
+        return self._intake().before(pickle.dumps(self._model))
 
     def recover_state(self, image: bytes) -> None:
         """The model of an image; executes what the image says, hence ``allow_pickle``."""
-        self.updates = int.from_bytes(image[:8], "little")
-        self.model = pickle.loads(image[8:])  # noqa: S301 - asked for by allow_pickle
+        intake, content = Intake.split(image)
+        self._replaced, self.updates = intake.emptied, int(intake.items)
+        self._model = pickle.loads(content)  # noqa: S301 - asked for by allow_pickle
+
+    def _intake(self) -> Intake:
+        return Intake(self._replaced, float(self.updates))

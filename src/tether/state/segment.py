@@ -51,9 +51,9 @@ class Segment(Protocol):
 class HeapSegment:
     """A segment in this process's own memory: for batch runs, dry runs and the simulator."""
 
-    def __init__(self, dtype: str, width: int = 0) -> None:
+    def __init__(self, dtype: str, width: int = 0, data: Array | None = None) -> None:
         self._width = width
-        self.data: Array = np.zeros(self._shape(0), dtype)
+        self.data: Array = np.zeros(self._shape(0), dtype) if data is None else data
 
     def _shape(self, length: int) -> tuple[int, ...]:
         return (length, self._width) if self._width else (length,)
@@ -182,6 +182,23 @@ class FileSegment:
     def allocated(self) -> int:
         """Bytes of memory held."""
         return _pages(self._allocated + _PRELUDE)
+
+
+def private_segment(path: Path, dtype: str, width: int = 0) -> HeapSegment:
+    """The content of a segment's file, in which changes are seen by this process only.
+
+    Pages are shared with the file until they are changed; growing it copies all of it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_size < _PRELUDE:  # its creator was killed before it had any
+            return HeapSegment(dtype, width)
+        mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+    finally:
+        os.close(descriptor)
+    items = memoryview(mapping)[:_PRELUDE].cast("q")[_ALLOCATED] // np.dtype(dtype).itemsize
+    flat = np.frombuffer(mapping, dtype, items - items % (width or 1), _PRELUDE)
+    return HeapSegment(dtype, width, flat.reshape(-1, width) if width else flat)
 
 
 def allocate(descriptor: int, start: int, stop: int) -> None:

@@ -136,8 +136,7 @@ class Set(Keyed):
             some, items = groups.rows, items[groups.order[groups.starts]]
         first[items] = True
         given = {"member": np.full(len(some), value)}
-        first_new = len(self._cells)
-        staged = stage(self._cells, some, given, operation, unique=True, first_new=first_new)
+        staged = stage(self._cells, some, given, operation, unique=True)
         self._cells.apply(staged, stamp)
         self.place.page.words[MEMBERS] += len(some) if value else -len(some)
         return first

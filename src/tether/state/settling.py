@@ -8,10 +8,10 @@ process that began it may be gone by then.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import BadValueError
+from tether.state.divergence import sum_up
 from tether.state.header import EPOCH, PENDING, PENDING_EPOCH, PHASE, TOKENS, Phase
 from tether.state.sharing import export_shared
 
@@ -106,7 +106,7 @@ class PendingExport:
     @property
     def divergence_after(self) -> float:
         """The divergence that would be left if nothing had changed since."""
-        return math.fsum(
+        return sum_up(
             self.exports[name].divergence_after
             if name in self.exports
             else p.divergence(exact=True)

@@ -20,9 +20,10 @@ def export_shared(
 ) -> dict[str, Export]:
     """Bring the sum of the primitives' divergences to at most ``target``, cheaply.
 
-    The target is shared in proportion to the divergences. Primitives with the fewest entries to
-    write go first, and what they leave of their share goes to the others. So a single number that
-    has drifted far is written before many entries that drifted little.
+    The target is shared in proportion to the divergences, none of which can use more than all of it
+    (some may be infinite). Primitives with the fewest entries to write go first, and what they
+    leave of their share goes to the others. So a single number that has drifted far is written
+    before many entries that drifted little.
 
     Args:
         primitives: Those that share it.
@@ -35,14 +36,16 @@ def export_shared(
     order = sorted(primitives, key=lambda primitive: primitive.dirty_entries())
     now = {primitive.name: primitive.divergence(exact=True) for primitive in order}
     exports: dict[str, Export] = {}
+    if math.isinf(target):
+        return exports
     everything = target <= 0
     for primitive in order:
-        left = math.fsum(now.values())
-        mine = now.pop(primitive.name)
-        if not mine and not everything:
+        wanted = {name: min(divergence, target) for name, divergence in now.items()}
+        mine, left = wanted[primitive.name], math.fsum(wanted.values())
+        if not now.pop(primitive.name) and not everything:
             continue  # what the others leave of the target may be 0, and would ask for all of it
         share = target
-        if 0 < mine < left < math.inf:
+        if 0 < mine < left:
             share = target * (mine / left) * _ROUNDED_DOWN  # shares never exceed the target
         export = take(primitive, share)
         if export.batches:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import ArenaError, BadValueError
 from tether.state.cells import LAST_STAMP
 from tether.state.declare import KINDS, Declarations
+from tether.state.divergence import sum_up
 from tether.state.header import (
     EPOCH,
     MOST_PRIMITIVES,
@@ -23,7 +23,7 @@ from tether.state.header import (
 from tether.state.place import Place
 from tether.state.settling import PendingExport
 from tether.state.sharing import export_shared
-from tether.state.store import HeapStore, Store
+from tether.state.store import HeapStore, PrivateStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -95,6 +95,30 @@ class SlotState(Declarations):
         """
         return cls(arena.store, arena.header, arena=arena, track=track)
 
+    @classmethod
+    def private(cls, arena: Arena, *, track: bool = True) -> SlotState:
+        """The state in an arena as it is now; whatever is done to it here, the arena stays the same.
+
+        Args:
+            arena: An arena whose lock is held, and will be while the view is used.
+            track: As for ``open``.
+
+        Example:
+            >>> import tempfile, pathlib, shutil
+            >>> from tether.state import Arena, Identity, SlotState
+            >>> root = pathlib.Path(tempfile.mkdtemp())
+            >>> arena = Arena.create(root / "a", Identity("q", "count", 0, 1, "f"))
+            >>> state = SlotState.open(arena)
+            >>> total = state.number("total")
+            >>> state.begin(0); total.add(5); state.commit(0)
+            >>> view = SlotState.private(arena)
+            >>> view.rollback(), view.number("total").value, total.value
+            (True, 0.0, 5.0)
+            >>> arena.destroy(); shutil.rmtree(root)
+        """
+        store = PrivateStore(arena.directory)
+        return cls(store, Header(store), track=track)
+
     def _load(self) -> None:
         for number in range(len(self._primitives), self._words[PRIMITIVES]):
             spec = self._read_spec(f"p{number:03d}.spec")
@@ -117,7 +141,8 @@ class SlotState(Declarations):
         known = self._primitives.get(spec["name"])
         if known is not None:
             if known.spec != spec:
-                changed = [key for key in spec if known.spec.get(key) != spec[key]]
+                both = sorted({*spec, *known.spec})
+                changed = [key for key in both if known.spec.get(key) != spec.get(key)]
                 raise BadValueError(
                     f"The state {spec['name']!r} exists already and is another one.",
                     why=f"It differs in: {', '.join(changed)}.",
@@ -248,7 +273,7 @@ class SlotState(Declarations):
 
     def divergence(self, *, exact: bool = False) -> float:
         """Sum of all primitives' divergences: what is held against the slot's θ."""
-        return math.fsum(p.divergence(exact=exact) for p in self._primitives.values())
+        return sum_up(p.divergence(exact=exact) for p in self._primitives.values())
 
     def dirty_entries(self) -> int:
         """Entries that may differ from the backups; with 0 these hold exactly this state."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from tether.state.segment import FileSegment, HeapSegment, Segment
+from tether.state.segment import FileSegment, HeapSegment, Segment, private_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +56,10 @@ class HeapStore:
         if name not in self._segments:
             self._segments[name] = HeapSegment(dtype, width)
         return self._segments[name]
+
+    def adopt(self, name: str, segment: HeapSegment) -> None:
+        """Keep a segment that was made elsewhere under a name of this store."""
+        self._segments[name] = segment
 
     def write_text(self, name: str, text: str) -> None:
         """Store a text."""
@@ -121,3 +125,55 @@ class FileStore:
         """Bytes of memory held by all files, as the file system counts them."""
         with os.scandir(self.directory) as entries:
             return sum(entry.stat().st_blocks * 512 for entry in entries)
+
+
+class PrivateStore:
+    """A view of an arena's files in which changes stay in this process: copy on write.
+
+    The files are mapped privately, so the pages that are changed are the only ones copied. Whatever
+    happens to this process, the files are as they were. The holder of the view must keep the arena's
+    lock: a page that was not changed here still shows what another process writes to the file.
+
+    Args:
+        directory: The arena's.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._files = FileStore(directory)
+        self._heap = HeapStore()
+        self._removed: set[str] = set()
+
+    def segment(self, name: str, dtype: str, width: int = 0, *, slack: bool = True) -> Segment:
+        """Open a segment: the file's content as it is now, or an empty one."""
+        if not self._heap.exists(name) and self._on_file(name):
+            self._heap.adopt(name, private_segment(self._files.directory / name, dtype, width))
+        return self._heap.segment(name, dtype, width, slack=slack)
+
+    def _on_file(self, name: str) -> bool:
+        return name not in self._removed and self._files.exists(name)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Store a text, here only."""
+        self._heap.write_text(name, text)
+
+    def read_text(self, name: str) -> str:
+        """The text of that name."""
+        return (self._heap if self._heap.exists(name) else self._files).read_text(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a segment or text of that name."""
+        return self._heap.exists(name) or self._on_file(name)
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of segments and texts that start with ``prefix``."""
+        on_file = set(self._files.names(prefix)) - self._removed
+        return sorted(on_file | set(self._heap.names(prefix)))
+
+    def remove(self, name: str) -> None:
+        """Forget a segment or text, here only."""
+        self._removed.add(name)
+        self._heap.remove(name)
+
+    def allocated(self) -> int:
+        """Bytes of memory that all segments show, copied or not."""
+        return self._heap.allocated()

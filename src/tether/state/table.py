@@ -15,10 +15,11 @@ from tether.state.columns import as_values, parse_columns
 from tether.state.header import ROWS
 from tether.state.keyed import Keyed, plan_keys
 from tether.state.norms import check_norm, check_weights
+from tether.state.starts import plan_starts
 from tether.state.updates import Operation, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tether.state.segment import Array
 
@@ -32,7 +33,7 @@ class Lookup:
     rows: Array
     """Row of each key; -1 if it is not there."""
     columns: dict[str, Array]
-    """Values by column; 0 where the key is not there."""
+    """Values by column; where the key is not there, what the column starts from: 0 if not declared."""
 
     def to_batch(self) -> pa.RecordBatch:
         """The values as an Arrow batch, null where the key is not there."""
@@ -46,8 +47,17 @@ class Table(Keyed):
 
     Made by ``SlotState.table``. Keys are one or more columns of nearly any Arrow type; null is a
     key like any other. All work is on whole batches. Its divergence is ``l1``, ``l2`` or ``max``
-    over all values (a key that the backups do not know counts as 0 there), or ``count``, the
-    difference of the numbers of keys; see AF-Stream 2019, table 8.
+    over all values, or ``count``; see AF-Stream 2019, table 8.
+
+    A key that was never seen stands for what its columns start from: 0, if nothing else is declared.
+    All changes begin there, and a key that the backups do not know counts as that far away. So no
+    change makes the difference between a state and what was recovered of it larger. An infinite
+    start, for maxima and minima, makes new keys infinitely far away: they are in the first backup, and
+    there is one in the epoch in which they come.
+
+    ``count`` is the number of keys that only the state or only the backups have. AF-Stream takes the
+    difference of the two numbers of keys, which is the same while keys only come, and 0 for two
+    tables of one size that share nothing.
 
     Example:
         >>> from tether.state import SlotState
@@ -69,12 +79,14 @@ class Table(Keyed):
         keys: pa.Schema | Mapping[str, pa.DataType],
         values: Mapping[str, str],
         divergence: str,
+        *,
         weights: Mapping[str, float] | None = None,
+        starts: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
         """Check a table's description and give it in the form that is stored.
 
         Raises:
-            BadValueError: A type, name, divergence or weight cannot be used.
+            BadValueError: A type, name, divergence, weight or start cannot be used.
         """
         schema, stored = plan_keys(keys)
         columns = parse_columns(values)
@@ -86,7 +98,7 @@ class Table(Keyed):
                 do="Give every column its own name.",
             )
         numeric = [column.name for column in columns if not column.flag]
-        return {
+        plan = {
             "kind": Table.kind,
             "name": name,
             "keys": stored,
@@ -94,11 +106,12 @@ class Table(Keyed):
             "divergence": check_norm(divergence, keyed=True),
             "weights": check_weights(weights, numeric),
         }
+        return {**plan, "starts": plan_starts(columns, starts)} if starts else plan
 
     def _open_parts(self) -> None:
         spec = self.spec
         self._open_keys()
-        self._name_columns(parse_columns(spec["values"]))
+        self._name_columns(parse_columns(spec["values"], spec.get("starts")))
         self._cells = Cells(
             self.place, self._columns, spec["divergence"], spec["weights"], keyed=True
         )
@@ -106,7 +119,7 @@ class Table(Keyed):
     # Changing
 
     def add(self, keys: Any, /, *, unique: bool = False, **columns: Any) -> Array:
-        """Add to the values of some keys; new keys start at 0, repeated keys add up.
+        """Add to the values of some keys; new keys have their columns' starts, repeated keys add up.
 
         What is added to a flag raises it to at least that value.
 
@@ -130,12 +143,36 @@ class Table(Keyed):
         return self._change("put", keys, columns, unique)
 
     def maximum(self, keys: Any, /, *, unique: bool = False, **columns: Any) -> Array:
-        """Keep the largest value seen per key. Arguments as for ``add``."""
+        """Keep the largest value seen per key, and of what the column starts from.
+
+        Arguments as for ``add``.
+
+        Raises:
+            BadValueError: As for ``add``, or a column has no declared start (see ``SlotState.table``).
+        """
+        self._expect_starts(columns, "maximum")
         return self._change("maximum", keys, columns, unique)
 
     def minimum(self, keys: Any, /, *, unique: bool = False, **columns: Any) -> Array:
-        """Keep the smallest value seen per key. Arguments as for ``add``."""
+        """Keep the smallest value seen per key, and of what the column starts from.
+
+        Arguments and errors as for ``maximum``.
+        """
+        self._expect_starts(columns, "minimum")
         return self._change("minimum", keys, columns, unique)
+
+    def _expect_starts(self, names: Iterable[str], operation: str) -> None:
+        for column in (column for column in self._columns if column.name in names):
+            if column.declared or (column.flag and operation == "maximum"):
+                continue
+            name, lowest = column.name, operation == "minimum"
+            identity, others = ("math.inf", "above") if lowest else ("-math.inf", "below")
+            raise BadValueError(
+                f"Column {name!r} of table {self.name!r} has no start to take a {operation} from.",
+                why="A lost key starts again, and the bound must cover how far that is from its value.",
+                do=f"Declare the table with starts={{{name!r}: {identity}}}: new keys are then backed "
+                f"up in the epoch in which they come. A number that no value is {others} costs less.",
+            )
 
     def _change(
         self, operation: Operation, keys: Any, columns: Mapping[str, Any], unique: bool
@@ -148,7 +185,7 @@ class Table(Keyed):
         rows, after = self._keys.upsert(arrays)
         if after > existing:
             self._cells.lay(existing, after, stamp)
-        staged = stage(self._cells, rows, given, operation, unique=unique, first_new=existing)
+        staged = stage(self._cells, rows, given, operation, unique=unique)
         self.place.page.words[ROWS] = after
         self._cells.apply(staged, stamp)
         return rows
@@ -173,7 +210,7 @@ class Table(Keyed):
         found = rows >= 0
         columns = {}
         for column in self._columns:
-            values = np.zeros(len(rows), column.kind)
+            values = np.full(len(rows), column.start, column.kind)
             values[found] = self._cells.take(rows[found], column.name)
             columns[column.name] = values
         return Lookup(found, rows, columns)

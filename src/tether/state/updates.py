@@ -98,7 +98,6 @@ def stage(
     operation: Operation,
     *,
     unique: bool,
-    first_new: int,
 ) -> Staged:
     """Compute what a change would make of its rows, or raise before anything is changed.
 
@@ -108,7 +107,6 @@ def stage(
         given: By column name: one value for each item.
         operation: What to do with the values.
         unique: Promise of the caller that no row is repeated.
-        first_new: Rows from here on are new, so they have no value that a maximum could keep.
 
     Raises:
         BadValueError: An integer would overflow, or infinities would add up to NaN.
@@ -128,8 +126,6 @@ def stage(
         old = flags[:, column.at] if column.flag else words[:, column.at]
         old = old.view("f8") if column.floating else old
         new = _combine(column, old, values, step, cells.place.page.words[PEAK])
-        if operation in ("maximum", "minimum") and not isinstance(rows, slice):
-            new = np.where(rows >= first_new, values, new)
         if column.flag:
             changed_flags[column.at] = new
             continue

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tether.spark.faults import DRIVER_POINTS, STORE_POINTS, Fault, hang
+from tether.chaos.faults import DRIVER_POINTS, STORE_POINTS, Fault, hang
 from tether.testing.disks import SmallDisk, small_disk
 from tether.testing.processes import command_of, kill, kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tether.spark.faults import Action, Point
+    from tether.chaos.faults import Action, Point
 
 WORKER_POINTS: tuple[Point, ...] = (
     "before-attach",
@@ -85,7 +85,7 @@ class Injector:
         epoch: int = 0,
         seconds: float = 2.0,
     ) -> Fault:
-        """Plan a fault; see :class:`~tether.spark.faults.Fault` for the arguments."""
+        """Plan a fault; see :class:`~tether.chaos.faults.Fault` for the arguments."""
         fault = Fault(
             point=point,
             action=action,

@@ -21,6 +21,13 @@ REPLAY = "the same rows give the same state and the same output"
 REPEATS = (
     "who promises to repeat comes to the same state in whatever order the rows of an epoch come"
 )
+DISJOINT = "who promises disjoint slots never keeps one entry in two of them"
+GROWTH = "later rows do not enlarge what was lost by more than the declared growth"
+SILENT = "who promises not to send what it loses sends the same rows after a loss as without it"
+SPREAD = (
+    "no state is further from that of a run without losses than what was lost, there and in the "
+    "operators before it, times the declared factors"
+)
 OUTLIVES = "all that an operator remembers is in its declared state"
 
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from tether.core.approximate import Approximate
+from tether.core.accounts import Account
+from tether.core.bound import bound_of_query
 from tether.core.errors import BadValueError
-from tether.core.no_tolerance import NoTolerance
-from tether.core.policy import Placement
+from tether.core.placement import Placement
 from tether.core.windows import Hopping
+from tether.declared import (
+    Linked,
+    amplification_between,
+    check_durable,
+    counted,
+    errors_of_copies,
+)
 from tether.operator import EndedWindow
 from tether.output import Output
+from tether.policies.approximate import Approximate
+from tether.policies.no_tolerance import NoTolerance
 from tether.state.hashing import combine, mix, mix_bytes
+from tether.state.slot import SlotState
 from tether.testing.ddl import arrow_schema
 from tether.testing.local_slot import LocalSlot
 
@@ -25,8 +36,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tether.core.policy import Policy
+    from tether.core.amplification import Amplification
+    from tether.core.bound import Bound
+    from tether.core.windows import Window
     from tether.operator import Operator
+    from tether.policies.policy import Policy
 
 SOURCE = "rows"
 """Name of the input where there is only one."""
@@ -46,6 +60,7 @@ class Stage:
             before, and for the first one the source.
         feedback_to: Name of the operator that gets what this one feeds back.
         policy: The stage's own policy; by default the pipeline's.
+        amplification: As for ``apply``: most error that one of an operator before can bring.
     """
 
     operator: Operator
@@ -54,6 +69,7 @@ class Stage:
     inputs: Sequence[str] = ()
     feedback_to: str | None = None
     policy: Policy | None = None
+    amplification: float | Mapping[str, float] | None = None
     slots: list[LocalSlot] = field(default_factory=list, init=False)
     output: pa.Schema | None = field(default=None, init=False)
     feedback: pa.Schema | None = field(default=None, init=False)
@@ -120,6 +136,8 @@ class LocalPipeline:
         self._feedback: dict[str, deque[tuple[int, list[pa.RecordBatch]]]] = {}
         self._delivered: dict[str, int] = {}
         self.epoch = 0
+        self.amplification: Amplification | None = None
+        """How errors spread from operator to operator; known when the first epoch has run."""
         self.feedback_used: list[tuple[int, str, int]] = []
         """(epoch, operator, epoch whose feedback it used), for all uses."""
         before: str = SOURCE
@@ -134,13 +152,13 @@ class LocalPipeline:
             rows: The epoch's rows; by name of the source where there are several.
         """
         tables: dict[str, pa.Table] = dict(rows) if isinstance(rows, dict) else {SOURCE: rows}
+        if self.amplification is None:
+            self._bind({name: table.schema for name, table in tables.items()})
         fed: list[tuple[str, list[pa.RecordBatch]]] = []
         last: pa.Table | None = None
         for stage in self.stages.values():
             taken = [tables[name] for name in stage.inputs]
             given = pa.concat_tables(taken) if len(taken) > 1 else taken[0]
-            if not stage.slots:
-                self._bind(stage, given.schema)
             last, fed_back = self._run_stage(stage, given)
             tables[stage.name] = last
             if fed_back and stage.feedback_to is not None:
@@ -166,6 +184,33 @@ class LocalPipeline:
             for slot in stage.slots:
                 slot.lose(self.epoch)
 
+    def bound(self, operator: str | None = None) -> Bound:
+        """How wrong the answer can be, as a query on Spark would tell it.
+
+        Args:
+            operator: One operator of several; without it the one that can be most wrong.
+        """
+        accounts = []
+        for stage in self.stages.values():
+            window = self._window_of(stage)
+            by_epochs = window is not None and window.by == "epochs"
+            accounts.append(
+                Account(
+                    operator=stage.name,
+                    budget=(stage.policy or self._policy).budget,
+                    facts=tuple(slot.facts(stage.name) for slot in stage.slots),
+                    window=window,
+                    now=float(self.epoch - 1) if by_epochs else None,
+                )
+            )
+        budget = self._policy.budget if self._shared else None
+        return bound_of_query(accounts, self.amplification, shared=budget, only=operator)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether all operators share one budget."""
+        return all(stage.policy is None for stage in self.stages.values())
+
     def backups(self) -> int:
         """Backups written so far, by all slots."""
         return sum(slot.backups for stage in self.stages.values() for slot in stage.slots)
@@ -174,25 +219,45 @@ class LocalPipeline:
         """Bytes of all backups so far."""
         return sum(slot.backup_bytes for stage in self.stages.values() for slot in stage.slots)
 
-    def _bind(self, stage: Stage, schema: pa.Schema) -> None:
+    def _bind(self, schemas: dict[str, pa.Schema]) -> None:
+        """Bind all operators, upstream ones first, and give each slot its share of the budget."""
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only where needed
 
-        operator = stage.operator
-        operator.bind(from_arrow_schema(schema), list(stage.key))
-        stage.output = arrow_schema(operator.output)
-        stage.feedback = arrow_schema(operator.feedback) if operator.feedback is not None else None
-        placement = Placement(
-            copies=stage.parallelism,
-            position=1 + list(self.stages).index(stage.name),
-            length=len(self.stages),
-        )
-        if stage.policy is not None:
+        specs: dict[str, list[dict[str, Any]]] = {}
+        linked: dict[str, Linked] = {}
+        for stage in self.stages.values():
+            operator = stage.operator
+            operator.bind(from_arrow_schema(schemas[stage.inputs[0]]), list(stage.key))
+            stage.output = schemas[stage.name] = arrow_schema(operator.output)
+            if operator.feedback is not None:
+                stage.feedback = arrow_schema(operator.feedback)
+            state = SlotState.heap()
+            copy.copy(operator).setup(state)
+            specs[stage.name] = list(state.specs().values())
+            linked[stage.name] = Linked(
+                operator=operator,
+                losing=bool(counted(specs[stage.name])),
+                window=self._window_of(stage),
+                told=stage.amplification,
+                senders={name: True for name in stage.inputs if name in self.stages},
+                feedback=[s.name for s in self.stages.values() if s.feedback_to == stage.name],
+            )
+        self.amplification = amplification_between(linked)
+        for stage in self.stages.values():
+            errors = errors_of_copies(stage.operator, stage.key, specs[stage.name])
+            place = Placement(copies=stage.parallelism, errors_of_copies=errors)
             # A policy of its own is a budget of its own.
-            placement = Placement(copies=stage.parallelism)
+            place = self.amplification.placed(stage.name, place, shared=stage.policy is None)
+            policy = stage.policy or self._policy
+            check_durable(stage.name, specs[stage.name], policy.threshold(policy.initial(), place))
+            stage.slots = [
+                LocalSlot(number, stage.operator, policy, place)
+                for number in range(stage.parallelism)
+            ]
+
+    def _window_of(self, stage: Stage) -> Window | None:
         policy = stage.policy or self._policy
-        stage.slots = [
-            LocalSlot(number, operator, policy, placement) for number in range(stage.parallelism)
-        ]
+        return policy.window if isinstance(policy, Approximate) else None
 
     def _run_stage(self, stage: Stage, rows: pa.Table) -> tuple[pa.Table, list[pa.RecordBatch]]:
         assert stage.output is not None
@@ -222,8 +287,7 @@ class LocalPipeline:
         return [] if again else items  # items of one epoch come once
 
     def _window(self, stage: Stage) -> EndedWindow | None:
-        policy = stage.policy or self._policy
-        window = policy.window if isinstance(policy, Approximate) else None
+        window = self._window_of(stage)
         if window is None or not isinstance(window, Hopping) or window.by != "epochs":
             return None
         done = self.epoch + 1

@@ -6,8 +6,10 @@ import copy
 import math
 from typing import TYPE_CHECKING
 
-from tether.core.policy import BackUpState, EpochApplied, Recovered, WindowEnd
+from tether.core import accounts
 from tether.operator import Loss
+from tether.policies.events import EpochApplied, Recovered, WindowEnd
+from tether.policies.instructions import BackUpState
 from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tether.core.policy import Placement, Policy
+    from tether.core.placement import Placement
     from tether.operator import EndedWindow, Operator
     from tether.output import Output
+    from tether.policies.policy import Policy
 
 
 class LocalSlot:
@@ -33,13 +36,14 @@ class LocalSlot:
     def __init__(
         self, number: int, operator: Operator, policy: Policy, placement: Placement
     ) -> None:
-        self.number, self._policy, self._placement = number, policy, placement
+        self.number, self._policy, self.placement = number, policy, placement
         self._bound_operator = operator
         self._policy_state = policy.initial()
         self._parts: dict[str, list[Sequence[pa.RecordBatch]]] = {}
         self._exact = True
         self._backup_epoch = -1
         self._loss: Loss | None = None
+        self._losses: list[accounts.Loss] = []
         self.failures = 0
         self.backups = 0
         self.backup_bytes = 0
@@ -53,7 +57,7 @@ class LocalSlot:
     @property
     def theta(self) -> float:
         """The largest divergence that the slot may carry into a committed epoch now."""
-        return self._policy.threshold(self._policy_state, self._placement)
+        return self._policy.threshold(self._policy_state, self.placement)
 
     def lose(self, epoch: int) -> None:
         """Drop the resident state and load what is durable, as a new process would.
@@ -61,7 +65,10 @@ class LocalSlot:
         Args:
             epoch: The epoch that the slot will run next.
         """
-        theta = self.theta
+        at_most = math.inf
+        if self._policy.keeps_backups:
+            # As a driver that outlives the slot knows it: what the slot last reported.
+            at_most = accounts.loss_at_most(self.theta, self.state.divergence(exact=True))
         self._fresh()
         self.state.begin_restore()
         for name, parts in self._parts.items():
@@ -71,17 +78,31 @@ class LocalSlot:
         if self._exact:
             return  # the backup was the state itself: nothing is missing
         self._policy_state, _ = self._policy.step(
-            self._policy_state, Recovered(epoch=epoch), self._placement
+            self._policy_state, Recovered(epoch=epoch), self.placement
         )
         self.failures += 1
-        bound = theta if self._loss is None else theta + self._loss.bound
+        self._losses.append(accounts.Loss(epoch=epoch, at_most=at_most, position=float(epoch)))
+        told = at_most if self._loss is None else at_most + self._loss.bound
         self._loss = Loss(
             slot=self.number,
             epoch=epoch,
             backup_epoch=self._backup_epoch,
             failures=self.failures,
-            bound=bound if self._policy.keeps_backups else math.inf,
+            bound=told,
             theta=self.theta,
+        )
+
+    def facts(self, operator: str) -> accounts.SlotFacts:
+        """What a query's driver would know of the slot."""
+        tracked = self._policy.keeps_backups
+        return accounts.SlotFacts(
+            operator=operator,
+            slot=self.number,
+            divergence=self.state.divergence() if tracked else None,
+            theta=self.theta,
+            failures=self.failures,
+            losses=tuple(self._losses),
+            placement=self.placement,
         )
 
     def run(
@@ -102,7 +123,7 @@ class LocalSlot:
         self._commit(epoch, sum(batch.num_rows for batch in batches))
         if window is not None:
             event = WindowEnd(epoch=epoch, end=window.end)
-            self._policy_state, _ = self._policy.step(self._policy_state, event, self._placement)
+            self._policy_state, _ = self._policy.step(self._policy_state, event, self.placement)
 
     def _call_hooks(
         self,
@@ -129,7 +150,7 @@ class LocalSlot:
         self._policy_state, instructions = self._policy.step(
             self._policy_state,
             EpochApplied(epoch=epoch, divergence=divergence, items=rows),
-            self._placement,
+            self.placement,
         )
         for instruction in instructions:
             if isinstance(instruction, BackUpState):

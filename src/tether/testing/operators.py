@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 import shutil
 import tempfile
@@ -15,10 +16,20 @@ from tether.operator import Loss, Operator
 from tether.output import Output
 from tether.state.arena import Arena
 from tether.state.identity import Identity
+from tether.state.norms import DURABLE
 from tether.state.slot import SlotState
 from tether.testing import laws
 from tether.testing.laws import broken
-from tether.testing.oracle import Content, Frame, contents, never_too_small, recovered
+from tether.testing.local import slot_of
+from tether.testing.oracle import (
+    Content,
+    Frame,
+    apart,
+    content,
+    contents,
+    never_too_small,
+    recovered,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +54,11 @@ def check_operator(
     The batches are dealt into epochs. A clean run says what each epoch must emit and leave behind. Then
     random schedules of failures are run against it: epochs cut off and retried, processes that come
     and go between epochs, exports to random targets, in one go or settled later, and recoveries. An
-    operator that promises to repeat is also given the rows of each epoch in another order.
+    operator that promises to repeat is also given the rows of each epoch in another order; one that
+    promises disjoint slots (``Operator.disjoint``), where ``key`` is given, is run as several. And a
+    state that was lost is held against one that was not, over the same later rows: they may come
+    apart by ``Operator.growth`` at most, and must send the same rows where ``Operator.sends_losses``
+    is False.
 
     Args:
         operator: As it would be given to ``apply``; it is copied, and not used itself.
@@ -72,8 +87,37 @@ def check_operator(
 
         operator = copy.deepcopy(operator)
         operator.bind(from_arrow_schema(given[0].schema), list(key))
+        if operator.disjoint:
+            _check_disjoint(operator, given, list(key), seed)
     for number in range(seed, seed + schedules):
         _Schedule(operator, given, number).run()
+
+
+def _check_disjoint(
+    operator: Operator, batches: list[pa.RecordBatch], key: list[str], seed: int
+) -> None:
+    """Run the operator as several slots, and look for an entry that two of them hold."""
+    slots = 2 + seed % 3
+    held: dict[tuple[str, Any], int] = {}
+    for slot in range(slots):
+        state, mine = SlotState.heap(), copy.deepcopy(operator)
+        mine.setup(state)
+        state.begin(0)
+        for batch in batches:
+            home = slot_of(pa.Table.from_batches([batch]), key, slots)
+            mine.process(batch.filter(pa.array(home == slot)), _Recorder())
+        mine.on_epoch_end(_Recorder())
+        keyed = [name for name, spec in state.specs().items() if "keys" in spec]
+        for entry in ((name, each) for name in keyed for each in content(state[name])):
+            other = held.setdefault(entry, slot)
+            if other != slot:
+                raise broken(
+                    f"Operator {operator.name!r}",
+                    laws.DISJOINT,
+                    seed,
+                    f"Slots {other} and {slot}, with rows routed by {key}, both hold the entry "
+                    f"{entry[1]} of {entry[0]!r}.",
+                )
 
 
 class _Recorder(Output):
@@ -93,6 +137,10 @@ class _Recorder(Output):
         """All rows emitted since the last call."""
         rows, self._rows = self._rows, []
         return rows
+
+
+def _sorted(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
 
 
 class _Schedule:
@@ -127,6 +175,7 @@ class _Schedule:
                 zip(clean, self._clean(self._mixed()), strict=True)
             ):
                 self._expect(one[1] == other[1], laws.REPEATS, f"Not so in epoch {epoch}.")
+        self._growing()
         directory = Path(tempfile.mkdtemp(prefix="tether-check-"))
         try:
             self._failing(directory / "arena", clean)
@@ -163,6 +212,58 @@ class _Schedule:
             operator.process(batch, out)
         operator.on_epoch_end(out)
         return out.seen(), contents(state)
+
+    def _growing(self) -> None:
+        """Lose the state once; from then on the same rows must not take it further away."""
+        growth, silent = self._operator.growth, not self._operator.sends_losses
+        if growth == math.inf and not silent:
+            return  # nothing is promised
+        live = SlotState.heap()
+        operator = self._declare(live)
+        cut = self._draw.randint(0, len(self._epochs) - 1)
+        frames: list[Frame] = []
+        for epoch in range(cut):
+            live.begin(epoch)
+            self._apply(operator, live, self._epochs[epoch])
+            drift, most = live.divergence(exact=True), DURABLE / 2
+            if self._draw.random() < 0.5 or drift > most:
+                exports = live.export(min(self._draw.choice([0.0, 0.5]) * drift, most))
+                frames.append({name: export.batches for name, export in exports.items()})
+            live.commit(epoch)
+        made: list[Operator] = []
+        other = recovered(lambda state: made.append(self._declare(state)), frames)
+        lost = sum(apart(live[name], other[name]) for name in live.specs())
+        loss = Loss(slot=0, epoch=cut, backup_epoch=-1, failures=1, bound=lost, theta=lost / 2)
+        for epoch in range(cut, len(self._epochs)):
+            live.begin(epoch)
+            other.begin(epoch)
+            if epoch == cut:
+                made[0].on_recover(loss)
+            sent, _ = self._apply(operator, live, self._epochs[epoch])
+            sent_too, _ = self._apply(made[0], other, self._epochs[epoch])
+            same = _sorted(sent) == _sorted(sent_too)
+            self._expect(not silent or same, laws.SILENT, f"Not so in epoch {epoch}.")
+            live.commit(epoch)
+            other.commit(epoch)
+            now = sum(apart(live[name], other[name]) for name in live.specs())
+            detail = (
+                f"{lost} was lost before epoch {cut}, and after epoch {epoch} the state is {now} away "
+                f"from what it would have been; growth is {growth}."
+            )
+            grown = growth * lost if lost else 0.0
+            self._expect(now <= grown + self._rounding(live), laws.GROWTH, detail)
+
+    def _rounding(self, state: SlotState) -> float:
+        """What sums of floats may differ by, of the values in the state."""
+        values = (
+            abs(value)
+            for held in contents(state).values()
+            for row in held.values()
+            if isinstance(row, dict)
+            for value in row.values()
+            if isinstance(value, (int, float)) and math.isfinite(value)
+        )
+        return 1e-9 * math.fsum(values)
 
     # With failures
 

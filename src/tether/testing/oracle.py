@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tether.state.dense import Dense
+from tether.state.norms import DURABLE
 from tether.state.number import Number
 from tether.state.objects import Object
 from tether.state.sets import Set
@@ -73,16 +74,20 @@ def distance(spec: Mapping[str, Any], live: Content, durable: Content) -> Fracti
     """
     norm = spec["divergence"]
     if norm == "count":
-        if spec["kind"] == "set":
-            return Fraction(len(live.keys() ^ durable.keys()))
-        return Fraction(abs(len(live) - len(durable)))
-    flags = [name for name, kind in spec.get("values", {}).items() if kind == "uint8"]
+        return Fraction(len(live.keys() ^ durable.keys()))
+    kinds = spec.get("values", {})
+    flags = [name for name, kind in kinds.items() if kind == "uint8"]
     weights = spec.get("weights", {})
+    starts = {
+        name: float(text) if kinds[name] == "float64" else int(text)
+        for name, text in spec.get("starts", {}).items()
+    }
     terms = [Fraction(0)]
     for key in live.keys() | durable.keys():
         mine, theirs = live.get(key, {}), durable.get(key, {})
         for name in (mine or theirs).keys() - set(flags):
-            one, other = mine.get(name, 0), theirs.get(name, 0)
+            absent = starts.get(name, 0)
+            one, other = mine.get(name, absent), theirs.get(name, absent)
             weight = Fraction(weights.get(name, 1.0))
             if one != other and weight:
                 if not (math.isfinite(one) and math.isfinite(other)):
@@ -91,6 +96,29 @@ def distance(spec: Mapping[str, Any], live: Content, durable: Content) -> Fracti
     if norm == "max":
         return max(terms)
     return sum((t * t if norm == "l2" else t for t in terms), Fraction(0))
+
+
+def apart(one: Primitive, other: Primitive) -> float:
+    """How far two primitives of one description are apart, in units of their divergence.
+
+    What is weighed ``DURABLE`` is left out: it cannot be lost, and its weight is no measure.
+    """
+    if isinstance(one, Object):
+        return float(one.value.state_divergence(content(other)["image"]))
+    return between(one.spec, content(one), content(other))
+
+
+def between(spec: Mapping[str, Any], one: Content, other: Content) -> float:
+    """How far two contents are apart; see ``apart``.
+
+    Example:
+        >>> between({"divergence": "l2"}, {0: {"x": 3}, 1: {"x": 4}}, {})
+        5.0
+    """
+    kept = {name: 0.0 for name, weight in spec.get("weights", {}).items() if weight >= DURABLE}
+    weights = dict(spec.get("weights", {})) | kept
+    found = distance({**spec, "weights": weights}, one, other)
+    return math.sqrt(found) if spec["divergence"] == "l2" else float(found)
 
 
 def never_too_small(primitive: Primitive, backup: Primitive) -> bool:

@@ -6,7 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from tether.spark.executor import parent_of
+from tether.spark.session import WARM_DAEMON
+from tether.spark.tasks.executor import parent_of
 
 
 def descendants(pid: int) -> list[int]:
@@ -33,8 +34,13 @@ def command_of(pid: int) -> str:
 def python_workers(pid: int) -> list[int]:
     """Python workers of the Spark application that ``pid`` drives: children of its daemons."""
     below = descendants(pid)
-    daemons = {child for child in below if "pyspark.daemon" in command_of(child)}
+    daemons = {child for child in below if _is_python(command_of(child))}
     return [child for child in daemons if parent_of(child) in daemons]
+
+
+def _is_python(command: str) -> bool:
+    """Whether it is Spark's Python daemon, its own or ours, or one of its workers."""
+    return any(daemon in command for daemon in ("pyspark.daemon", WARM_DAEMON))
 
 
 def kill(pid: int) -> bool:

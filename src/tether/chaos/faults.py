@@ -1,0 +1,177 @@
+"""Faults on purpose, at named points of the epoch protocol, for tests and drills.
+
+A query carries no faults unless it was started with some; then ``reach`` is one comparison.
+:class:`tether.testing.injector.Injector` plans them and keeps account of what struck.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Point = Literal[
+    "before-attach",
+    "after-log",
+    "halfway",
+    "after-apply",
+    "during-backup",
+    "during-compaction",
+    "during-writing",
+    "after-commit",
+    "during-recovery",
+    "during-replay",
+    "during-rewind",
+    "after-job",
+    "before-spark-commit",
+    "store-append",
+    "store-read",
+    "store-commit",
+]
+"""Points of the epoch protocol (:mod:`tether.engine.slot.epoch`) at which a slot's Python worker can be
+struck. At "during-rewind", "after-job" (before the commit record) and "before-spark-commit" (after
+it) it is the driver. At "store-append" and "store-read", by a slot, and "store-commit", by the driver,
+it is the backup store."""
+
+DRIVER_POINTS: tuple[Point, ...] = ("during-rewind", "after-job", "before-spark-commit")
+SLOT_STORE_POINTS: tuple[Point, ...] = ("store-append", "store-read")
+DRIVER_STORE_POINTS: tuple[Point, ...] = ("store-commit",)
+STORE_POINTS = SLOT_STORE_POINTS + DRIVER_STORE_POINTS
+
+Action = Literal[
+    "kill",
+    "executor",
+    "raise",
+    "forget",
+    "hang",
+    "hang-executor",
+    "hold",
+    "fail",
+    "stall",
+    "tear",
+    "stale",
+]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Strike once, when a slot reaches a point of the protocol.
+
+    Attributes:
+        point: Where in the epoch protocol.
+        marker: A file that says that this fault has struck, when and in which process; it strikes
+            again when it is removed.
+        slot: Which slot, or None for the first that comes.
+        operator: Which operator's, or None for any.
+        epoch: First epoch in which it may strike.
+        action: "kill": SIGKILL of the process that is there, the Python worker or the driver.
+            "executor": SIGKILL of its executor. "raise": an exception, as a failing task would.
+            "forget": the slot's resident state is removed; only at "before-attach".
+            "hang", "hang-executor": SIGSTOP of the Python worker, or of its executor, for
+            ``seconds``. "hold": whoever is there waits until ``release`` is called, in whatever
+            process. At the store's points only: "fail": an error, as of a store that is down.
+            "stall": it takes ``seconds`` longer. "tear": the frame is cut in half, and yet said
+            to be durable, as by a disk that lies. "stale": the commit log is read without its newest
+            records.
+        seconds: How long a hang or a stall lasts.
+    """
+
+    point: Point
+    marker: str
+    slot: int | None = None
+    operator: str | None = None
+    epoch: int = 0
+    action: Action = "kill"
+    seconds: float = 2.0
+
+
+def reach(
+    faults: tuple[Fault, ...], point: Point, slot: int, epoch: int, operator: str = ""
+) -> bool:
+    """A slot has come to ``point``: let a fault that waits there strike.
+
+    Returns:
+        Whether the slot is to forget its resident state.
+    """
+    forget = False
+    for fault in due(faults, point, slot, epoch, operator):
+        forget = _strike(fault) or forget
+    return forget
+
+
+def due(
+    faults: Iterable[Fault], point: Point, slot: int, epoch: int, operator: str = ""
+) -> Iterator[Fault]:
+    """Faults that strike now; each is given once, to one process."""
+    for fault in faults:
+        meant = fault.slot in (None, slot) and fault.operator in (None, operator)
+        if fault.point == point and meant and epoch >= fault.epoch:
+            note = {"at": time.time(), "pid": os.getpid(), "slot": slot, "epoch": epoch}
+            try:
+                with Path(fault.marker).open("x") as marker:
+                    json.dump(note, marker)
+            except FileExistsError:
+                continue  # it has struck before
+            yield fault
+
+
+def release(fault: Fault) -> None:
+    """Let whoever a fault holds, now or later, go on."""
+    _released(fault).touch()
+
+
+def is_holding(fault: Fault) -> bool:
+    """Whether somebody waits to be released."""
+    return Path(fault.marker).exists() and not _released(fault).exists()
+
+
+def _released(fault: Fault) -> Path:
+    return Path(f"{fault.marker}.released")
+
+
+def hang(pid: int, seconds: float) -> None:
+    """SIGSTOP a process, and let it go on after ``seconds``; returns when it has been stopped."""
+    os.kill(pid, 0)  # an error if there is none
+    # Whoever wakes it must not be asleep itself, and must hold none of its files and locks. It is who
+    # stops it, too: were that done here, a busy machine could do it after the waking, and for good.
+    stop, go_on = f"kill -STOP {int(pid)}; echo", f"sleep {float(seconds)}; kill -CONT {int(pid)}"
+    stopping = subprocess.Popen(  # noqa: S603 - fixed words and two numbers
+        ["/bin/sh", "-c", f"trap '' PIPE; {stop}; {go_on}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert stopping.stdout is not None
+    with stopping.stdout as told:
+        told.readline()
+
+
+def _strike(fault: Fault) -> bool:
+    if fault.action == "forget":
+        return True
+    if fault.action == "raise":
+        raise RuntimeError(f"fault on purpose at {fault.point}")
+    if fault.action == "hold":
+        while not _released(fault).exists():
+            time.sleep(0.002)
+        return False
+    victim = os.getpid()
+    if fault.action in ("executor", "hang-executor"):
+        from tether.spark.tasks.executor import executor_process  # noqa: PLC0415 - only for this fault
+
+        victim = executor_process()
+    if fault.action in ("hang", "hang-executor"):
+        hang(victim, fault.seconds)
+        return False
+    os.kill(victim, signal.SIGKILL)
+    time.sleep(60)  # until the executor's death reaches this process
+    return False

@@ -1,0 +1,77 @@
+"""Exact sums of amounts, and how they become floats: a bound is rounded up, an allowance down.
+
+Sums are of fractions, and are rounded once at the end: many roundings would drift above a bound that
+holds, or below an error that is there.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Exact = Fraction | float
+"""A number of at least 0; the float is only ever infinity."""
+
+
+def exactly(number: float) -> Exact:
+    """A float as a number to reckon with."""
+    return math.inf if number == math.inf else Fraction(number)
+
+
+def times(one: Exact, other: Exact) -> Exact:
+    """The product; 0 wins over infinity, as what is never there has no effect, however large.
+
+    Example:
+        >>> times(math.inf, Fraction(0)), times(Fraction(2), math.inf)
+        (Fraction(0, 1), inf)
+    """
+    if not one or not other:
+        return Fraction(0)
+    return math.inf if math.inf in (one, other) else one * other
+
+
+def add_up(parts: Iterable[Exact]) -> Exact:
+    """The sum.
+
+    Example:
+        >>> add_up([Fraction(1, 3), Fraction(2, 3)]), add_up([math.inf, Fraction(1)]), add_up([])
+        (Fraction(1, 1), inf, Fraction(0, 1))
+    """
+    total: Exact = Fraction(0)
+    for part in parts:
+        if part == math.inf:
+            return math.inf
+        total += part
+    return total
+
+
+def rounded_up(exact: Exact) -> float:
+    """The smallest float that is not below a number of at least 0.
+
+    Example:
+        >>> rounded_up(2**53 + 1) == 2**53 + 2
+        True
+    """
+    try:
+        result = float(exact)
+    except OverflowError:
+        return math.inf
+    return result if result >= exact else math.nextafter(result, math.inf)
+
+
+def rounded_down(exact: Exact) -> float:
+    """The largest float that is not above a number of at least 0.
+
+    Example:
+        >>> rounded_down(Fraction(2**53 + 1)) == 2**53
+        True
+    """
+    try:
+        result = float(exact)
+    except OverflowError:
+        return math.nextafter(math.inf, 0.0)
+    return result if result <= exact else math.nextafter(result, 0.0)

@@ -1,0 +1,1 @@
+"""The epoch protocol of slots and queries, without Spark's own types where that is possible."""

@@ -1,0 +1,1 @@
+"""What the driver knows and decides: epochs, commits, snapshots, feedback, the ledger of losses."""

@@ -1,0 +1,397 @@
+"""Where feedback items wait at the driver between the epoch that sent them and the one that uses them.
+
+They are backed up by policy, like items (AF-Stream 2019 §3.4.2): an exact policy makes every one
+durable with the commit of its epoch; an approximate one only when more than l of those that wait are
+not. So a driver that dies loses at most l of them. How many it had nobody knows afterwards: the next
+driver counts l as lost, and goes on with half of it. Over any number of deaths they are at most L
+(§3.5.2).
+
+As for state, l counts only once it is durable: the commit log says how many items may wait unsaved.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from tether.backup.commits import SlotCommit
+from tether.backup.names import slot_key
+from tether.backup.recovery import recover_chain, require_whole
+from tether.core.losses import LossRecord
+from tether.engine.writing.driver_items import items_header
+from tether.engine.writing.items import merge_items, pack_items, unpack_items
+from tether.policies.approximate import Approximate
+from tether.policies.memory import SlotPolicyState
+from tether.policies.terms import terms_of
+from tether.spark.graph.exactness import is_exact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+    from tether.backup.frames import Frame, FrameRef
+    from tether.backup.history import CommitHistory, CompleteSnapshot
+    from tether.backup.protocol import BackupStore
+    from tether.engine.messages import SlotStatus
+    from tether.spark.graph.prepared import PreparedOperator
+    from tether.spark.tasks.statuses import SlotId
+
+
+class Waiting(NamedTuple):
+    """All that waits for a receiver, as of the newest epoch that its sender has finished."""
+
+    epoch: int
+    items: bytes
+
+
+class Sent(NamedTuple):
+    """Feedback items that an operator sent in one epoch."""
+
+    sender: str
+    epoch: int
+    items: bytes
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return sum(batch.num_rows for batch in unpack_items(self.items))
+
+
+@dataclass
+class _Sender:
+    """What is durable of one operator's feedback, and what was lost of it."""
+
+    saved: int = -1
+    """Of what waits, all that was sent up to this epoch is durable."""
+    unsaved: int = 0
+    recorded: float = 0.0
+    """How many items may wait unsaved, by the commit log."""
+    losses: dict[str, LossRecord] = field(default_factory=dict)
+    found: LossRecord | None = None
+    """A loss that is not in the commit log yet."""
+
+    def lose(self, items: float, epoch: int, under: str) -> LossRecord:
+        """Count items as lost that were to be used in an epoch."""
+        self.found = LossRecord(
+            lost=f"feedback for epoch {epoch}",
+            epoch=epoch,
+            at_most=0.0,
+            theta=0.0,
+            failures=len(self.losses),
+            under=under,
+            kind="feedback",
+            items=items,
+        )
+        self.losses[self.found.lost] = self.found
+        return self.found
+
+
+class FeedbackBox:
+    """Feedback by receiving operator; used by the threads of all parts of a query.
+
+    Args:
+        apart: Whether receivers and senders are at different epochs, and keep logs of their own.
+    """
+
+    def __init__(self, *, apart: bool = False) -> None:
+        self._apart = apart
+        self._lock = threading.RLock()
+        self._waiting: dict[str, list[Sent]] = {}
+        self._finished: dict[str, int] = {}
+        self._used: dict[str, int] = {}
+        """Where they are apart: of each receiver, the newest feedback that its log says it has had."""
+        self._senders: dict[str, _Sender] = {}
+
+    def waiting(self, receiver: str) -> Waiting | None:
+        """All items that the receiver has not had, as of the newest epoch that the sender finished."""
+        with self._lock:
+            finished = self._finished.get(receiver)
+            if finished is None:
+                return None
+            return Waiting(
+                finished, merge_items(sent.items for sent in self._waiting.get(receiver, []))
+            )
+
+    def deliver(
+        self, operators: Iterable[PreparedOperator], statuses: Mapping[SlotId, SlotStatus]
+    ) -> None:
+        """An epoch is committed: what it was given is used up, what it sent waits."""
+        with self._lock:
+            for operator in operators:
+                own = _own(operator, statuses)
+                given = _given(own)
+                left = [s for s in self._waiting.get(operator.name, []) if s.epoch > given]
+                self._waiting[operator.name] = left
+                if operator.node.feedback_to is not None:
+                    self._put(operator.node.feedback_to.name, _sent(operator, own))
+
+    def _put(self, receiver: str, sent: Sent) -> None:
+        self._finished[receiver] = max(sent.epoch, self._finished.get(receiver, -1))
+        if sent.items:
+            self._waiting.setdefault(receiver, []).append(sent)
+
+    def told(self, sender: str) -> tuple[list[LossRecord], int]:
+        """What was lost of an operator's feedback, and how many items would be lost now."""
+        with self._lock:
+            known = self._senders.get(sender, _Sender())
+            return list(known.losses.values()), known.unsaved
+
+    # ---- durability ----------------------------------------------------------------------------
+
+    def save(
+        self,
+        store: BackupStore | None,
+        operators: Iterable[PreparedOperator],
+        statuses: Mapping[SlotId, SlotStatus],
+        *,
+        epoch: int,
+        query_id: str,
+        run_id: str,
+        flush: bool = False,
+    ) -> dict[str, SlotCommit]:
+        """Make durable what the policy asks for, before an epoch is committed; entries for its record.
+
+        Args:
+            store: The part's.
+            operators: The part's.
+            statuses: Their reports of the epoch.
+            epoch: Its number.
+            query_id: Id of the query.
+            run_id: Id of this driver's run.
+            flush: Save all that waits, as of the end of the epoch: the query is being stopped.
+        """
+        entries: dict[str, SlotCommit] = {}
+        with self._lock:
+            for operator in operators:
+                if self._apart and store is not None:
+                    entries |= self._receipt(operator, _given(_own(operator, statuses)), epoch)
+                if operator.node.feedback_to is None:
+                    continue
+                sender = self._senders.setdefault(operator.name, _Sender())
+                waits = self._will_wait(operator, statuses)
+                sender.unsaved = sum(sent.rows for sent in waits if sent.epoch > sender.saved)
+                most, frame = _most_lost(operator, len(sender.losses)), None
+                if store is None:
+                    continue
+                if operator.policy.keeps_backups and sender.unsaved > (0 if flush else most):
+                    frame = _write(store, operator, waits, epoch, query_id=query_id, run_id=run_id)
+                    sender.saved, sender.unsaved = epoch, 0
+                at_risk = 0.0 if flush or sender.found is not None else sender.recorded
+                if sender.unsaved:
+                    at_risk = max(at_risk, most)
+                if frame or sender.found or at_risk != sender.recorded:
+                    entries[slot_key(box_name(operator), 0)] = SlotCommit(
+                        epoch=epoch,
+                        frame=frame,
+                        kind="full" if frame else None,
+                        divergence_after=0.0,
+                        theta=0.0,
+                        under=terms_of(operator.policy, operator.placement),
+                        items_at_risk=at_risk,
+                        losses=(sender.found,) if sender.found else (),
+                        losses_in_all=len(sender.losses),
+                    )
+                    sender.recorded, sender.found = at_risk, None
+        return entries
+
+    def _will_wait(
+        self, operator: PreparedOperator, statuses: Mapping[SlotId, SlotStatus]
+    ) -> list[Sent]:
+        """What of an operator's feedback waits once the epoch of these reports is committed."""
+        assert operator.node.feedback_to is not None
+        receiver = operator.node.feedback_to.name
+        used = _given({slot: s for (name, slot), s in statuses.items() if name == receiver})
+        waits = [
+            sent
+            for sent in self._waiting.get(receiver, [])
+            if sent.sender == operator.name and sent.epoch > used
+        ]
+        new = _sent(operator, _own(operator, statuses))
+        return [*waits, new] if new.items else waits
+
+    def _receipt(self, operator: PreparedOperator, given: int, epoch: int) -> dict[str, SlotCommit]:
+        """Where the sender's log may give items again, the receiver's says that it has had them."""
+        durable = any(
+            sent.epoch <= min(given, self._senders[sent.sender].saved)
+            for sent in self._waiting.get(operator.name, [])
+            if sent.sender in self._senders
+        )
+        if not durable:
+            return {}
+        packed = msgspec.msgpack.encode(given)
+        commit = SlotCommit(epoch=epoch, divergence_after=0.0, theta=0.0, policy_state=packed)
+        return {slot_key(receipt_name(operator), 0): commit}
+
+    def resume(
+        self,
+        store: BackupStore,
+        history: CommitHistory,
+        operators: Iterable[PreparedOperator],
+        committed: int,
+    ) -> list[LossRecord]:
+        """Take over what an earlier run of the query left; give what was lost on the way.
+
+        Args:
+            store: Of the part.
+            history: Its commits.
+            operators: Its operators.
+            committed: Its last committed epoch. Where the query has two parts, the receivers' part
+                is resumed first.
+        """
+        with self._lock:
+            for operator in operators:
+                packed = history.slot_facts(receipt_name(operator), 0, committed + 1).policy_state
+                self._used[operator.name] = (
+                    msgspec.msgpack.decode(packed, type=int) if packed else -1
+                )
+            senders = [one for one in operators if one.node.feedback_to is not None]
+            for operator in senders:
+                self._forget(operator)
+            found = [
+                self._resume_sender(store, history, operator, committed) for operator in senders
+            ]
+        return [loss for loss in found if loss is not None]
+
+    def _forget(self, operator: PreparedOperator) -> None:
+        assert operator.node.feedback_to is not None
+        self._waiting.pop(operator.node.feedback_to.name, None)
+        self._finished.pop(operator.node.feedback_to.name, None)
+
+    def _resume_sender(
+        self,
+        store: BackupStore,
+        history: CommitHistory,
+        operator: PreparedOperator,
+        committed: int,
+    ) -> LossRecord | None:
+        assert operator.node.feedback_to is not None
+        receiver, name = operator.node.feedback_to.name, box_name(operator)
+        facts = history.slot_facts(name, 0, committed + 1)
+        chain = recover_chain(store, history, name, 0, committed + 1)
+        if is_exact(operator.policy):
+            require_whole(chain, f"Feedback of {operator.name!r} cannot be restored exactly.")
+        image = chain.frames[-1] if chain.frames else None
+        # At one pace, the epoch that was committed last has used all that was sent before it.
+        used = self._used.get(receiver, -1) if self._apart else committed - 1
+        for sent in _in(image, operator):
+            if sent.epoch > used:
+                self._put(receiver, sent)
+        saved = image.header.epoch if image else -1
+        sender = _account(history, operator)
+        sender.saved, sender.recorded = saved, facts.items_at_risk
+        self._senders[operator.name] = sender
+        at_risk = math.inf if chain.unreadable else facts.items_at_risk
+        if at_risk and (chain.unreadable or saved < committed):
+            sender.lose(at_risk, committed + 1, facts.under)
+        return sender.found
+
+    def resume_without_account(
+        self, operators: Iterable[PreparedOperator], epoch: int
+    ) -> list[LossRecord]:
+        """Go on after an earlier run that kept no books: all that waited is lost."""
+        found = []
+        with self._lock:
+            for operator in operators:
+                if operator.node.feedback_to is not None:
+                    sender = self._senders[operator.name] = _Sender()
+                    terms = terms_of(operator.policy, operator.placement)
+                    found.append(sender.lose(math.inf, epoch, terms))
+        return found
+
+    def put_back(
+        self,
+        store: BackupStore,
+        history: CommitHistory,
+        snapshot: CompleteSnapshot,
+        operators: Iterable[PreparedOperator],
+    ) -> None:
+        """What was in flight when a snapshot was taken is in flight again, and nothing else."""
+        with self._lock:
+            self._waiting.clear()
+            self._finished.clear()
+            for operator in operators:
+                if operator.node.feedback_to is None:
+                    continue
+                self._senders[operator.name] = _account(history, operator)
+                self._senders[operator.name].saved = snapshot.epoch
+                receiver = operator.node.feedback_to.name
+                items = pack_items(items_of(store, snapshot, receiver))
+                self._put(receiver, Sent(operator.name, snapshot.epoch, items))
+
+
+def _own(
+    operator: PreparedOperator, statuses: Mapping[SlotId, SlotStatus]
+) -> dict[int, SlotStatus]:
+    return {slot: s for (name, slot), s in statuses.items() if name == operator.name}
+
+
+def _given(statuses: Mapping[int, SlotStatus]) -> int:
+    """Epoch of the feedback that an operator's slots were given."""
+    return max((status.feedback_epoch for status in statuses.values()), default=-1)
+
+
+def _sent(operator: PreparedOperator, statuses: Mapping[int, SlotStatus]) -> Sent:
+    epoch = max((status.epoch for status in statuses.values()), default=-1)
+    items = merge_items(statuses[slot].feedback for slot in sorted(statuses))
+    return Sent(operator.name, epoch, items)
+
+
+def _account(history: CommitHistory, operator: PreparedOperator) -> _Sender:
+    losses = {loss.lost: loss for loss in history.losses(box_name(operator), 0)}
+    return _Sender(losses=losses)
+
+
+def _write(
+    store: BackupStore,
+    operator: PreparedOperator,
+    waits: Iterable[Sent],
+    epoch: int,
+    *,
+    query_id: str,
+    run_id: str,
+) -> FrameRef:
+    """An image of all that waits, by the epoch that sent it; the one before is needed no more."""
+    parts = {str(sent.epoch): list(unpack_items(sent.items)) for sent in waits}
+    rows = sum(batch.num_rows for batches in parts.values() for batch in batches)
+    header = items_header(
+        box_name(operator), query=query_id, run=run_id, epoch=epoch, sequence=epoch, entries=rows
+    )
+    return store.append(msgspec.structs.replace(header, kind="full"), parts)
+
+
+def _in(image: Frame | None, operator: PreparedOperator) -> list[Sent]:
+    if image is None:
+        return []
+    by_epoch = {int(name): batches for name, batches in image.parts.items()}
+    return [Sent(operator.name, at, pack_items(by_epoch[at])) for at in sorted(by_epoch)]
+
+
+def items_of(store: BackupStore, snapshot: CompleteSnapshot, name: str) -> list[pa.RecordBatch]:
+    """What a snapshot holds beside states under a name; nothing where it holds nothing."""
+    ref = snapshot.items.get(slot_key(name, 0))
+    return [] if ref is None else store.read(ref).parts["items"]
+
+
+def box_name(operator: PreparedOperator) -> str:
+    """Under which name the operator's feedback is stored."""
+    return f"{operator.name}.feedback"
+
+
+def receipt_name(operator: PreparedOperator) -> str:
+    """Under which name it is stored what feedback the operator has had."""
+    return f"{operator.name}.fed"
+
+
+def _most_lost(operator: PreparedOperator, failures: int) -> float:
+    """Items that may wait unsaved: l after so many deaths of drivers."""
+    policy = operator.policy
+    if not policy.keeps_backups:
+        return math.inf
+    if not isinstance(policy, Approximate):
+        return 0.0
+    return policy.thresholds(SlotPolicyState(failures=failures), operator.placement).l

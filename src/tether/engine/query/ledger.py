@@ -1,0 +1,292 @@
+"""The driver's books: what each slot last reported, what has been lost, and the bound from both."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from tether.backup.history import UNTOLD
+from tether.core.accounts import Account, Loss, SlotFacts
+from tether.core.bound import Bound, bound_of_query
+from tether.engine.query.commit_entries import InForce
+from tether.policies.terms import counted, not_paid, terms_of
+from tether.spark.graph.exactness import is_exact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tether.backup.history import CommitHistory
+    from tether.core.amplification import Amplification
+    from tether.core.losses import LossRecord
+    from tether.core.placement import Placement
+    from tether.core.windows import Window
+    from tether.engine.messages import SlotStatus
+    from tether.policies.policy import Policy
+
+
+class Ledger:
+    """Facts about the slots of one operator; safe to read while epochs run.
+
+    Args:
+        operator: Name of the operator.
+        slots: Number of slots.
+        policy: The query's policy.
+        placement: Share of a slot in the budget.
+        window: How much of the stream an answer covers, if not all.
+    """
+
+    def __init__(
+        self,
+        operator: str,
+        slots: int,
+        policy: Policy,
+        placement: Placement,
+        window: Window | None = None,
+    ) -> None:
+        self.operator, self._slots = operator, slots
+        self._policy, self._placement, self._window = policy, placement, window
+        self._lock = threading.Lock()
+        self._statuses: dict[int, SlotStatus] = {}
+        self._losses: dict[int, dict[str, LossRecord]] = {slot: {} for slot in range(slots)}
+        self._failures = dict.fromkeys(range(slots), 0)
+        self._in_doubt: frozenset[int] = frozenset()
+        self._terms = terms_of(policy, placement)
+        self._before: dict[int, InForce] = {}
+        """What losing a slot would have cost at the end of the run before this one."""
+        self._untold: set[int] = set()
+        """Slots of which nobody knows what they have lost."""
+        self._feedback: SlotFacts | None = None
+        self.totals = {
+            "rows": 0,
+            "backups": 0,
+            "backup_bytes": 0,
+            "item_bytes": 0,
+            "losses": 0,
+            "rollbacks": 0,
+        }
+
+    def doubt(self, slots: frozenset[int]) -> None:
+        """Name the slots of which nobody knows what a loss would cost: their backups have gaps."""
+        with self._lock:
+            self._in_doubt = slots
+
+    def resume(self, history: CommitHistory, epoch: int) -> None:
+        """Take over the account of losses, and what was at risk when an earlier run ended.
+
+        Args:
+            history: The commit log.
+            epoch: The epoch that is run next.
+        """
+        self.doubt(history.in_doubt(self.operator, self._slots, epoch))
+        for slot in range(self._slots):
+            facts = history.slot_facts(self.operator, slot, epoch)
+            self._failures[slot] = facts.failures
+            self._losses[slot] = {loss.lost: loss for loss in history.losses(self.operator, slot)}
+            kept_up = is_exact(self._policy) and facts.under == self._terms
+            self._before[slot] = InForce(0.0 if kept_up else facts.theta, facts.under)
+
+    def resume_without_account(self) -> None:
+        """Go on after an earlier run that kept no books: any slot may have lost anything.
+
+        Until it reports: a resident state knows how often it was lost.
+        """
+        self._untold = set(range(self._slots))
+
+    def note(self, statuses: Mapping[int, SlotStatus]) -> None:
+        """An epoch is committed: its reports are the newest facts."""
+        with self._lock:
+            for slot, status in statuses.items():
+                self._note_loss(slot, status)
+                last = self._statuses.get(slot)
+                # A flush runs no epoch: where the last one's time went is still the news.
+                seconds = status.seconds or (last.seconds if last is not None else {})
+                self._statuses[slot] = msgspec.structs.replace(status, seconds=seconds)
+                self._failures[slot] = status.failures
+                self.totals["rows"] += status.rows_in
+                self.totals["rollbacks"] += status.rolled_back
+                if status.frame is not None:
+                    self.totals["backups"] += 1
+                    self.totals["backup_bytes"] += status.frame.ref.length
+                if status.part_done is not None and status.part_done.ref is not None:
+                    self.totals["backups"] += 1
+                    self.totals["backup_bytes"] += status.part_done.ref.length
+                if status.logged is not None:
+                    self.totals["item_bytes"] += status.logged.length
+
+    def _note_loss(self, slot: int, status: SlotStatus) -> None:
+        self._untold.discard(slot)
+        if status.recovery is not None and (loss := status.recovery.loss) is not None:
+            self._losses[slot][loss.lost] = loss
+            self.totals["losses"] += 1
+        if len(self._losses[slot]) < status.losses:
+            self._losses[slot].setdefault(UNTOLD.lost, UNTOLD)
+
+    def note_feedback(self, losses: Sequence[LossRecord], waiting: int) -> None:
+        """What was lost of the operator's feedback, and how many items now wait unsaved."""
+        with self._lock:
+            self._feedback = SlotFacts(
+                operator=f"{self.operator}.feedback",
+                slot=0,
+                divergence=0.0,
+                theta=0.0,
+                failures=len(losses),
+                losses=counted(losses, self._policy, self._placement, self._window),
+                pending_items=waiting,
+                placement=self._placement,
+            )
+
+    def divergences(self, epoch: int) -> dict[int, float]:
+        """What slots reported at the end of an epoch, where a loss would cost no more than that."""
+        if self._policy.recovery != "within-bound":
+            return {}
+        with self._lock:
+            return {
+                slot: status.divergence
+                for slot, status in self._statuses.items()
+                if status.epoch == epoch
+            }
+
+    def places(self) -> list[str]:
+        """The executors that the slots ran on in their last epoch, one for each slot known."""
+        with self._lock:
+            return [status.executor for status in self._statuses.values()]
+
+    def bound(self) -> Bound:
+        """How wrong the answer can be, from all that is known now."""
+        return bound_of([self.glimpse()])
+
+    @property
+    def policy(self) -> Policy:
+        """The operator's policy."""
+        return self._policy
+
+    @property
+    def _by_epochs(self) -> bool:
+        return self._window is not None and self._window.by == "epochs"
+
+    def glimpse(self) -> Glimpse:
+        """All that is known now; it does not change any more when epochs go on."""
+        with self._lock:
+            epochs = [status.epoch for status in self._statuses.values()]
+            return Glimpse(
+                operator=self.operator,
+                policy=self._policy,
+                window=self._window,
+                position=float(max(epochs)) if epochs and self._by_epochs else None,
+                facts=[self._facts(slot) for slot in range(self._slots)]
+                + ([] if self._feedback is None else [self._feedback]),
+                totals=dict(self.totals),
+                slots=[_shown(self._statuses[slot]) for slot in sorted(self._statuses)],
+            )
+
+    def _facts(self, slot: int) -> SlotFacts:
+        divergence, theta, inherited = self._at_risk(slot)
+        if slot in self._in_doubt and not (is_exact(self._policy) and not self._losses[slot]):
+            divergence, theta = None, math.inf
+        records = list(self._losses[slot].values())
+        losses = counted(records, self._policy, self._placement, self._window)
+        if slot in self._untold:
+            losses += (Loss(epoch=0, at_most=math.inf),)
+        return SlotFacts(
+            operator=self.operator,
+            slot=slot,
+            divergence=divergence,
+            theta=theta,
+            failures=self._failures[slot],
+            losses=losses,
+            inherited=inherited,
+            placement=self._placement,
+        )
+
+    def _at_risk(self, slot: int) -> tuple[float | None, float, float]:
+        """What losing a slot now would cost: its divergence, θ, and what of it no budget pays for."""
+        status, before = self._statuses.get(slot), self._before.get(slot)
+        if status is None and before is not None:  # as the run before left it
+            theta, losses = before.theta, len(self._losses[slot])
+            changed = before.under != self._terms
+            beyond = not_paid(theta, self._policy, self._placement, losses) if changed else 0.0
+            return None, theta, beyond
+        if is_exact(self._policy):
+            # What is not in a backup is replayed or read again: nothing of it is at risk.
+            return 0.0, 0.0, 0.0
+        if status is None:
+            return None, self._policy.threshold(self._policy.initial(), self._placement), 0.0
+        return status.divergence, status.theta, 0.0
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Newest report of each slot as plain values."""
+        with self._lock:
+            statuses = [self._statuses[slot] for slot in sorted(self._statuses)]
+        return [msgspec.to_builtins(status) for status in statuses]
+
+
+class Glimpse(NamedTuple):
+    """What the books of one operator said at one moment."""
+
+    operator: str
+    policy: Policy
+    window: Window | None
+    """How much of the stream an answer covers, if not all."""
+    position: float | None
+    """Where the stream is, in the window's unit; None where every loss is to count in full."""
+    facts: list[SlotFacts]
+    totals: dict[str, int]
+    slots: list[dict[str, Any]]
+    """Of each slot's newest report, what progress reports show."""
+
+
+class Spread(NamedTuple):
+    """How the operators of a query have to do with each other's errors."""
+
+    amplification: Amplification
+    shared: bool
+    """Whether one budget is divided among them; else each has its own, if of the same size."""
+
+
+def bound_of(
+    glimpses: Sequence[Glimpse], spread: Spread | None = None, only: str | None = None
+) -> Bound:
+    """How wrong the answer of operators can be.
+
+    Args:
+        glimpses: The books of each, upstream ones first.
+        spread: How they have to do with each other; not needed for one alone.
+        only: The operator whose state is asked for; by default all of them.
+    """
+    accounts = [
+        Account(
+            operator=one.operator,
+            budget=one.policy.budget,
+            facts=tuple(one.facts),
+            window=one.window,
+            now=one.position,
+        )
+        for one in glimpses
+    ]
+    budget = accounts[0].budget if spread is None or spread.shared else None
+    amplification = None if spread is None else spread.amplification
+    return bound_of_query(accounts, amplification, shared=budget, only=only)
+
+
+def progress_of(glimpses: Sequence[Glimpse], spread: Spread) -> dict[str, Any]:
+    """What a progress report says beyond Spark's own."""
+    names = ("promised", "spent", "at_risk", "worst_now", "left", "ceiling")
+    now = bound_of(glimpses, spread)
+    return {
+        "bound": {name: getattr(now, name) for name in names},
+        "totals": totals_of(glimpses),
+        "slots": [slot for one in glimpses for slot in one.slots],
+    }
+
+
+def totals_of(glimpses: Sequence[Glimpse]) -> dict[str, int]:
+    """Rows, backups and their bytes, losses and rollbacks of all operators together."""
+    return {name: sum(one.totals[name] for one in glimpses) for name in glimpses[0].totals}
+
+
+def _shown(status: SlotStatus) -> dict[str, Any]:
+    names = ("operator", "slot", "epoch", "divergence", "theta", "executor")
+    return {name: getattr(status, name) for name in names}

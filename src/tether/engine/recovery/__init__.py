@@ -1,0 +1,1 @@
+"""How a slot gets its state back after a loss."""

@@ -1,0 +1,39 @@
+"""The word by which a slot tells the driver that only a rewind can help."""
+
+from __future__ import annotations
+
+import re
+
+from tether.core.errors import TetherError
+
+
+class LostStateError(TetherError):
+    """A slot's state is gone, and what is durable is older than the epoch before."""
+
+    code = "lost-state"
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an action failed because a slot has lost its state.
+
+    Spark flattens exceptions of tasks to text, so the text is all there is to go by.
+
+    Example:
+        >>> is_loss(RuntimeError("… tether.engine.recovery.lost.LostStateError: Slot 1 …"))
+        True
+    """
+    named = f"{LostStateError.__module__}.{LostStateError.__name__}"
+    return isinstance(error, LostStateError) or named in str(error)
+
+
+def what_was_lost(error: BaseException) -> str:
+    """What the slot said, out of the text that Spark made of it.
+
+    Example:
+        >>> what_was_lost(RuntimeError("… LostStateError: Slot 1 is lost. Why: a kill. What …"))
+        'Slot 1 is lost.'
+    """
+    if isinstance(error, LostStateError):
+        return error.what
+    found = re.search(rf"{LostStateError.__name__}: (?P<what>[^\n]*?)(?: Why: |\n|$)", str(error))
+    return found["what"] if found else str(error)

@@ -1,0 +1,125 @@
+"""What a slot does beside running epochs: make its state durable, give its rows, or stay as it is.
+
+After a loss under barrier snapshots only some slots go back, where that is enough (ABS 2015 §5). The
+others are asked whether they are still there, and stay where they are while the rows of epochs that
+they have applied pass them by once more.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tether.core.errors import StaleOutputError
+from tether.engine.recovery.lost import LostStateError
+from tether.engine.slot.epoch import SlotEpoch
+from tether.engine.slot.residents import Resident, attached
+from tether.output import Output
+from tether.policies.events import Flushed
+from tether.policies.instructions import BackUpState
+from tether.state.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+
+class SlotBesideEpochs(SlotEpoch):
+    """One slot's work that no epoch's rows are applied in; arguments as for ``SlotEpoch``."""
+
+    def flush(self) -> None:
+        """Make durable whatever is not, as of the last committed epoch; then set ``status``.
+
+        The arena is not used after this: its state is of another lineage from here on, and is
+        rolled back, so that what it thinks is durable stays true of its own.
+        """
+        with self._at_last_commit() as resident:
+            if resident is None:
+                return  # nothing here to save: the backup is all there is
+            state, epoch = resident.state, self._control.epoch
+            memory, divergence = resident.memory(), state.divergence(exact=True)
+            policy_state = self._policy_state(memory)
+            _, instructions = self._policy.step(
+                policy_state, Flushed(epoch=epoch, divergence=divergence), self._placement
+            )
+            state.begin(epoch + 1)
+            frame = None
+            if self._control.snapshot is not None:  # what is flushed is a snapshot, and all wait
+                policy_state, instructions = self._aligned(policy_state)
+                memory = self._take_parts(
+                    resident, memory, instructions, wait=self._control.snapshot.waits
+                )
+            for instruction in instructions:
+                if isinstance(instruction, BackUpState):
+                    frame, memory = self._back_up(resident, memory, instruction)
+            memory = msgspec.structs.replace(memory, lineage=self._attempt)
+            self.status = self._status_of(resident, memory, frame, policy_state)
+            state.rollback()
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the table that the control asks for, as of the last committed epoch.
+
+        They are read from a private view: the epoch that the stream is at now stays as it is.
+
+        Raises:
+            StaleOutputError: The slot is at another epoch by now, or has no state.
+        """
+        epoch = self._control.epoch
+        with attached(self._program, self._slot, self._owner) as resident:
+            view = resident.private_view() if resident.found else None
+            if view is not None and (resident.applying or view.state.version == epoch + 1):
+                view.state.rollback()
+            if view is None or not self._is_current(view.state, view.memory(), epoch):
+                raise StaleOutputError(
+                    f"The table {self._control.read_table!r} cannot be read as of epoch {epoch}.",
+                    why=f"Slot {self._slot} of {self._control.operator!r} "
+                    + (f"is at epoch {view.state.version}." if view else f"has {resident.reason}."),
+                    do="Call table() again and use its rows at once, between epochs if they are short: "
+                    "processAllAvailable() waits for the end of those that have begun.",
+                )
+            table = view.state[self._control.read_table]
+            assert isinstance(table, Table)
+            out = Output(self._program.output_schema)
+            for batch in table.batches():
+                out.emit(batch)
+                yield from out.drain()
+
+    @contextmanager
+    def _at_last_commit(self) -> Iterator[Resident | None]:
+        """The resident state at the end of the control's epoch; None where it is not there."""
+        epoch = self._control.epoch
+        with attached(self._program, self._slot, self._owner) as resident:
+            if resident.found and (resident.applying or resident.state.version == epoch + 1):
+                resident.state.rollback()
+            yield resident if self._usable(resident, epoch) else None
+
+    def probe(self) -> None:
+        """Set ``status`` if the resident state is there, as of the last committed epoch."""
+        with self._at_last_commit() as resident:
+            if resident is not None:
+                memory = resident.memory()
+                self.status = self._status_of(resident, memory, None, self._policy_state(memory))
+
+    def stay(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Let the rows of an epoch pass that the state has seen; then set ``status``.
+
+        Raises:
+            LostStateError: It has gone meanwhile.
+        """
+        for _ in batches:  # a worker that leaves input unread is not used again by Spark
+            pass
+        if self._program.reach("before-attach", self._slot):
+            Resident(self._program, self._slot, self._owner).remove()
+        with attached(self._program, self._slot, self._owner) as resident:
+            if not self._usable(resident, self._control.kept_version):
+                raise LostStateError(
+                    f"Slot {self._slot} of {self._control.operator!r} has lost its state while "
+                    "others were reading the stream again.",
+                    why=resident.reason or "The resident state is of another epoch.",
+                    do="Nothing: the whole query goes back to its newest complete snapshot.",
+                )
+            memory = resident.memory()
+            self.status = self._status_of(resident, memory, None, self._policy_state(memory))

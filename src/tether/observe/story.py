@@ -1,0 +1,128 @@
+"""What happened to a query and why: every backup, loss, recovery, rollback, in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tether.engine.messages import SlotStatus
+
+EVENTS_KEPT = 10_000
+"""Events remembered by a running query; the backup store keeps its own account for longer."""
+
+
+What = Literal[
+    "started",
+    "placed",
+    "backup",
+    "snapshot",
+    "given-up",
+    "recovery",
+    "rollback",
+    "rewound",
+    "replanned",
+    "resent",
+    "respread",
+    "feedback-lost",
+    "unflushed",
+    "damage",
+    "stopped",
+]
+"""What can happen to a query."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened."""
+
+    at: float
+    """Unix seconds, at the driver."""
+    epoch: int
+    what: What
+    cause: str
+    operator: str = ""
+    slot: int = -1
+    detail: dict[str, object] = {}
+
+
+class Story:
+    """A query's account of itself; safe to read from any thread."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._lock = threading.Lock()
+        self._places: dict[tuple[str, int], str] = {}
+
+    def add(self, what: What, cause: str, epoch: int, **detail: object) -> None:
+        """Note something that concerns the query as a whole."""
+        event = Event(at=time.time(), epoch=epoch, what=what, cause=cause, detail=detail)
+        with self._lock:
+            self._events.append(event)
+
+    def add_epoch(self, statuses: Iterable[SlotStatus]) -> None:
+        """Note what the slots report of an epoch, beyond plain work."""
+        with self._lock:
+            for status in statuses:
+                key = (status.operator, status.slot)
+                moved_from = self._places.get(key)
+                self._places[key] = status.executor
+                self._events.extend(_events_of(status, moved_from, time.time()))
+
+    def add_unflushed(self, slots: Iterable[tuple[str, int]], epoch: int) -> None:
+        """Note slots whose state was gone when the query stopped: the next start counts the loss."""
+        with self._lock:
+            for operator, slot in slots:
+                self._events.append(
+                    Event(
+                        at=time.time(),
+                        epoch=epoch,
+                        what="unflushed",
+                        cause="its state was gone when the query stopped",
+                        operator=operator,
+                        slot=slot,
+                    )
+                )
+
+    def events(self) -> list[Event]:
+        """Everything noted so far, oldest first."""
+        with self._lock:
+            return list(self._events)
+
+
+def _events_of(status: SlotStatus, was_on: str | None, at: float) -> list[Event]:
+    events: list[Event] = []
+
+    def add(what: What, cause: str, **detail: object) -> None:
+        events.append(
+            Event(
+                at=at,
+                epoch=status.epoch,
+                what=what,
+                cause=cause,
+                operator=status.operator,
+                slot=status.slot,
+                detail=detail,
+            )
+        )
+
+    if status.executor != was_on:
+        cause = "first epoch" if was_on is None else "moved to another executor"
+        add("placed", cause, executor=status.executor)
+    if status.recovery is not None:
+        told = msgspec.structs.asdict(status.recovery)
+        del told["loss"]  # the other fields say it, for people
+        facts = {"failures": status.failures, "theta": status.theta, "executor": status.executor}
+        add("recovery", status.recovery.reason, **told, **facts)
+    if status.rolled_back:
+        add("rollback", "the task was run again")
+    if (frame := status.frame) is not None:
+        told = msgspec.structs.asdict(frame)
+        shown = {name: value for name, value in told.items() if name not in ("ref", "cause")}
+        add("backup", frame.cause, **shown, bytes=frame.ref.length, theta=status.theta)
+    return events

@@ -1,0 +1,1 @@
+"""Fault-tolerance policies: pure state machines, events in, instructions out."""

@@ -1,0 +1,195 @@
+"""AF-Stream's policy: back state up only where it has drifted too far."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tether.core.budget import Budget
+from tether.core.checks import amount
+from tether.core.errors import BadValueError
+from tether.core.thresholds import Thresholds, after_failures, initial_thresholds, whole_share
+from tether.core.windows import Decaying, Window
+from tether.policies.events import EpochApplied, Event, Flushed, Recovered, WindowEnd
+from tether.policies.instructions import BackUpState, Instruction, RecordFailures
+from tether.policies.memory import SlotPolicyState
+from tether.policies.window_effects import after_epoch, after_loss, after_window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tether.core.placement import Placement
+    from tether.policies.policy import Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate:
+    """Back up only where the divergence is above θ; the error stays within the budget for ever.
+
+    Intuition: small drifts from the last backup are not worth a write, as long as losing all of
+    them, in every slot, over any number of failures, cannot add up to more than the user allowed.
+
+    Guarantee (AF-Stream 2019 §3.5; α, β as in ``Budget``):
+
+    - the state's error is at most ``max_state_error`` + ``max_lost_items``·α, and lost outputs at
+      most ``max_unacked_items`` + ``max_lost_items``·β, for any number of failures of any slots;
+      in any one window, if there is one (for a decaying one see ``Decaying``);
+    - without a failure the answer is exact.
+
+    Of several operators that share it, this holds for the state of each, as far as it is known how much
+    an error of one grows in the next (:mod:`tether.core.amplification`); where that is not known, for
+    what each of them loses itself.
+
+    With a source that Spark can read again, no items are ever lost, and only the first matters.
+
+    Args:
+        max_state_error: Θ, in units of the state's divergence. 0: exact. inf: never backed up.
+        max_lost_items: L, in items; none by default.
+        max_unacked_items: Γ, in items; none by default.
+        window: How much of the stream an answer covers; all of it by default.
+        early: Fraction of θ at which a backup starts in the background, so that an epoch seldom
+            has to wait for one. 1, the default: only when it must.
+        backup_target: Fraction of θ down to which a backup saves. To save down to just below θ
+            would ask for the next backup at once; to save all writes every entry touched, most of
+            which carry little. At the half, the default, the entries that moved most, often few,
+            buy room for as much drift again as half of θ.
+
+    Example:
+        >>> policy = Approximate(1000)
+        >>> place = Placement(copies=5)
+        >>> fresh = policy.initial()
+        >>> policy.threshold(fresh, place)
+        100.0
+        >>> policy.step(fresh, EpochApplied(epoch=1, divergence=90.0, items=5), place)[1]
+        ()
+        >>> policy.step(fresh, EpochApplied(epoch=2, divergence=101.0, items=5), place)[1]
+        (BackUpState(target=50.0, cause='theta', wait=True),)
+        >>> failed, _ = policy.step(fresh, Recovered(epoch=3), place)
+        >>> policy.threshold(failed, place)
+        50.0
+    """
+
+    max_state_error: float
+    max_lost_items: float = 0.0
+    max_unacked_items: float = 0.0
+    _: KW_ONLY
+    window: Window | None = None
+    early: float = 1.0
+    backup_target: float = 0.5
+
+    def __post_init__(self) -> None:
+        budget = self.budget
+        for name in ("max_state_error", "max_lost_items", "max_unacked_items"):
+            object.__setattr__(self, name, getattr(budget, name))
+        for name in ("early", "backup_target"):
+            value = amount(name, getattr(self, name), unit="parts of θ", zero="none", infinite=None)
+            object.__setattr__(self, name, value)
+        if not self.backup_target < self.early <= 1:
+            raise BadValueError(
+                f"early={self.early:g} and backup_target={self.backup_target:g} do not fit.",
+                why="A backup must start by θ (early at most 1), and end below where it starts.",
+                do="Choose 0 <= backup_target < early <= 1.",
+            )
+        if self.window is not None and not isinstance(self.window, Window):
+            raise BadValueError(
+                f"window={self.window!r} is not a window.",
+                why=f"It is a {type(self.window).__name__}.",
+                do="Give Hopping(…), Sliding(…), Decaying(…) or None.",
+            )
+
+    @property
+    def name(self) -> str:
+        """Word by which the policy is known."""
+        return "approximate"
+
+    @property
+    def keeps_backups(self) -> bool:
+        """Whether state is ever backed up: not with an infinite ``max_state_error``."""
+        return math.isfinite(self.max_state_error)
+
+    @property
+    def recovery(self) -> Recovery:
+        """From the backup; the bound covers the rest."""
+        return "within-bound"
+
+    @property
+    def budget(self) -> Budget:
+        """What all failures together may cost."""
+        return Budget(
+            max_state_error=self.max_state_error,
+            max_lost_items=self.max_lost_items,
+            max_unacked_items=self.max_unacked_items,
+        )
+
+    def describe(self) -> Mapping[str, object]:
+        """Settings as plain values; an infinite one is the word "inf", which JSON can hold."""
+        window = self.window
+        return {
+            "policy": self.name,
+            "max_state_error": _plain(self.max_state_error),
+            "max_lost_items": _plain(self.max_lost_items),
+            "max_unacked_items": _plain(self.max_unacked_items),
+            "window": window
+            and {"kind": type(window).__name__.lower(), "length": window.length, "by": window.by},
+            "early": self.early,
+            "backup_target": self.backup_target,
+        }
+
+    def initial(self) -> SlotPolicyState:
+        """State of a slot that has never failed."""
+        return SlotPolicyState()
+
+    def thresholds(self, state: SlotPolicyState, placement: Placement) -> Thresholds:
+        """θ, l and γ of a slot now: what one failure now can lose at most."""
+        return _thresholds(self, state.failures, placement)
+
+    def threshold(self, state: SlotPolicyState, placement: Placement) -> float:
+        """θ: the largest divergence that the slot may carry into a committed epoch now."""
+        return self.thresholds(state, placement).theta
+
+    def step(
+        self, state: SlotPolicyState, event: Event, placement: Placement
+    ) -> tuple[SlotPolicyState, tuple[Instruction, ...]]:
+        """Take one event in; give the new state and what the runtime must do, in order."""
+        if isinstance(event, EpochApplied):
+            before, state = state, after_epoch(self.window, state, event)
+            backup = self._backup(event.divergence, self.threshold(state, placement))
+            return state, (*_given_back(before, state), *backup)
+        if isinstance(event, Recovered):
+            state = after_loss(self.window, state, event)
+            return state, (RecordFailures(failures=state.failures, state=state),)
+        if isinstance(event, WindowEnd):
+            before, state = state, after_window(self.window, state, event)
+            return state, _given_back(before, state)
+        if isinstance(event, Flushed):
+            return state, (BackUpState(target=0.0, cause="flush"),) * self.keeps_backups
+        return state, ()
+
+    def _backup(self, divergence: float, theta: float) -> tuple[Instruction, ...]:
+        if math.isnan(divergence):
+            # Nothing is known of the drift, so nothing less than a full backup is safe.
+            return (BackUpState(target=0.0, cause="theta"),)
+        if divergence <= self.early * theta:
+            return ()
+        target = self.backup_target * theta
+        return (BackUpState(target=target, cause="theta", wait=divergence > theta),)
+
+
+@lru_cache(maxsize=4096)
+def _thresholds(policy: Approximate, failures: int, placement: Placement) -> Thresholds:
+    # Asked for at every epoch of every slot, and seldom another than before.
+    if isinstance(policy.window, Decaying):
+        return whole_share(policy.budget, placement)
+    return after_failures(initial_thresholds(policy.budget, placement), failures)
+
+
+def _given_back(before: SlotPolicyState, after: SlotPolicyState) -> tuple[RecordFailures, ...]:
+    """A window gave θ back. A loss is priced by the θ that is durable, so that must grow first."""
+    changed = after.failures != before.failures
+    return (RecordFailures(failures=after.failures, state=after),) * changed
+
+
+def _plain(number: float) -> float | str:
+    return number if math.isfinite(number) else "inf"

@@ -1,0 +1,69 @@
+"""What a policy is told: one event for each mark in a slot's life."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EpochApplied(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-applied"):
+    """All rows of an epoch are in the resident state; the epoch may be committed next."""
+
+    epoch: int
+    divergence: float
+    """Distance between resident state and committed backups, in units of the divergence."""
+    items: int
+    """Rows that the slot took in during this epoch."""
+    newest_event_time: float | None = None
+    """Newest event time, in seconds, that the query has taken in so far. It never falls."""
+    watermark: float | None = None
+    """Event time, in seconds, up to which windows are complete."""
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True, tag="recovered"):
+    """The resident state was lost and has been replaced by the backup's."""
+
+    epoch: int
+    """The epoch that the slot is about to run."""
+    newest_event_time: float | None = None
+    """Newest event time, in seconds, that the query had taken in before the loss, if known."""
+
+
+class WindowEnd(msgspec.Struct, frozen=True, kw_only=True, tag="window-end"):
+    """A hopping window is complete: its answer is out, its state is cleared."""
+
+    epoch: int
+    end: float
+    """First position after the window, in its unit (seconds, items or epochs)."""
+
+
+class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
+    """The query is being stopped on purpose: whatever is not durable should become so."""
+
+    epoch: int
+    divergence: float
+
+
+class RowsReady(msgspec.Struct, frozen=True, kw_only=True, tag="rows-ready"):
+    """A slot is about to be given its rows of an epoch; nobody has processed them yet."""
+
+    epoch: int
+    items: int
+
+
+class BackupCounts(msgspec.Struct, frozen=True, kw_only=True, tag="backup-counts"):
+    """A backup of all the state as of the end of this epoch is durable and committed."""
+
+    epoch: int
+
+
+class BarrierAligned(msgspec.Struct, frozen=True, kw_only=True, tag="barrier-aligned"):
+    """All barriers of a snapshot are in: the state holds what came before it, and no more."""
+
+    epoch: int
+    number: int
+    """The snapshot's."""
+    complete: int | None
+    """Newest complete snapshot, as the coordinator knows it."""
+
+
+Event = EpochApplied | Recovered | WindowEnd | Flushed | RowsReady | BackupCounts | BarrierAligned

@@ -1,0 +1,62 @@
+"""What a policy asks for. Whoever hosts it must carry out every one, in order."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tether.policies.memory import SlotPolicyState  # noqa: TC001 - msgspec reads annotations
+
+Cause = Literal["theta", "every-epoch", "every-items", "flush", "compaction", "snapshot", "items"]
+"""Why a frame was written; shown in stories and by ``tether inspect``. The first four are asked for
+by a policy. ``compaction``: the partial frames since the last full one outweigh it. ``snapshot``: a
+part of a snapshot, or what is in flight in it. ``items``: logged rows, or feedback on its way."""
+
+
+class BackUpState(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-state"):
+    """Make state durable, worst entries first, until the divergence is at most ``target``."""
+
+    target: float
+    cause: Cause
+    wait: bool = True
+    """Whether the epoch may be committed only once this is durable. If not, the write may go on in
+    the background; to wait all the same is always right."""
+
+
+class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-failures"):
+    """Make the number of failures durable before the slot goes on (AF-Stream 2019 §3.5.2).
+
+    Where it falls, for a window gave θ back, this is as needed as where it rises: until the larger θ is
+    durable, no epoch may be committed that makes use of it.
+    """
+
+    failures: int
+    state: SlotPolicyState | None = None
+    """All that the policy knows of the slot: to be stored, and given to ``step`` after the next
+    loss. If only the number is stored, windows give thresholds back later than they could."""
+
+
+class LogRows(msgspec.Struct, frozen=True, kw_only=True, tag="log-rows"):
+    """Make the epoch's rows for this slot durable where they come from, before it gets them."""
+
+    epoch: int
+
+
+class TrimRows(msgspec.Struct, frozen=True, kw_only=True, tag="trim-rows"):
+    """Logged rows of epochs up to this one are fully processed: they may be deleted."""
+
+    upto: int
+
+
+class TakePart(msgspec.Struct, frozen=True, kw_only=True, tag="take-part"):
+    """Copy the state as it is now, and make the copy durable as the slot's part of a snapshot."""
+
+    number: int
+    onto: int | None
+    """The snapshot whose part this one builds on: only what changed since is written. None: all."""
+    wait: bool
+    """Whether the epoch may be committed only once it is durable."""
+
+
+Instruction = BackUpState | RecordFailures | LogRows | TrimRows | TakePart

@@ -1,0 +1,131 @@
+"""What a policy and a place promise for a slot, and who pays for losses under other terms."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tether.core.accounts import Loss
+from tether.policies.memory import SlotPolicyState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tether.core.losses import LossRecord
+    from tether.core.placement import Placement
+    from tether.core.windows import Window
+    from tether.policies.policy import Policy
+
+
+def terms_of(policy: Policy, placement: Placement) -> str:
+    """A short name for all that a slot's thresholds depend on: equal terms have equal names.
+
+    When a backup is started early, or how far down it saves, is not among them.
+
+    Example:
+        >>> from tether.policies.approximate import Approximate
+        >>> here, there = Placement(copies=2), Placement(copies=4)
+        >>> terms_of(Approximate(10), here) == terms_of(Approximate(10.0, early=0.9), here)
+        True
+        >>> terms_of(Approximate(10), here) == terms_of(Approximate(10), there)
+        False
+    """
+    told = (policy.name, policy.budget, getattr(policy, "window", None), placement)
+    return blake2b(msgspec.msgpack.encode(told), digest_size=6).hexdigest()
+
+
+def taken_over(state: SlotPolicyState, losses: int) -> SlotPolicyState:
+    """What a policy remembers of a slot that was under other terms until now.
+
+    All losses so far count as failures, so that the budget pays for them too as far as it can. Where
+    they were in the stream is forgotten, for it may have been told in another window's unit: they count
+    until a whole window has passed.
+
+    Args:
+        state: The policy's memory under the old terms.
+        losses: How many losses of state the slot has had, under whatever terms.
+
+    Example:
+        >>> old = SlotPolicyState(failures=1, failed_at=(7.0,), items=9, part=3)
+        >>> taken_over(old, losses=3)
+        SlotPolicyState(failures=3, failed_at=(), items=9, items_saved=0, part=None)
+    """
+    return SlotPolicyState(failures=losses, items=state.items)
+
+
+def counted(
+    records: Iterable[LossRecord], policy: Policy, placement: Placement, window: Window | None
+) -> tuple[Loss, ...]:
+    """A slot's losses as the bound under a policy counts them: all, in full, and each once.
+
+    What was lost under the policy's own terms is paid from its budget. Of what was lost under others,
+    the budget pays as much as it would have allowed at that loss's place among all; the rest widens the
+    bound, like an unreadable backup. With a window it pays nothing, for it is given back as the
+    stream goes on. So for any history of policies the losses that a budget pays for stay within it.
+
+    Args:
+        records: The slot's account, in any order.
+        policy: The one in force now.
+        placement: Of the slot.
+        window: How much of the stream an answer covers, if not all.
+
+    Example:
+        >>> from tether.policies.approximate import Approximate
+        >>> lost = LossRecord(lost="a", epoch=3, at_most=600.0, theta=600.0, failures=0, under="?")
+        >>> (loss,) = counted([lost], Approximate(20), Placement(), None)
+        >>> loss.at_most, loss.extra
+        (10.0, 590.0)
+    """
+    terms, by_epochs = terms_of(policy, placement), window is not None and window.by == "epochs"
+    losses = []
+    for place, record in enumerate(sorted(records, key=lambda one: (one.epoch, one.lost))):
+        paid = record.at_most
+        if record.under != terms:
+            paid = min(paid, _allowed(policy, placement, place))
+        losses.append(
+            Loss(
+                epoch=record.epoch,
+                at_most=paid,
+                extra=record.extra + _rest(record.at_most, paid),
+                items=record.items,
+                position=float(record.epoch) if by_epochs else None,
+            )
+        )
+    return tuple(losses)
+
+
+def not_paid(theta: float, policy: Policy, placement: Placement, losses: int) -> float:
+    """How much of what is at risk under other terms the policy's budget would not pay for.
+
+    Args:
+        theta: θ under those terms.
+        policy: The one in force now.
+        placement: Of the slot.
+        losses: How many losses of state the slot has had.
+
+    Example:
+        >>> from tether.policies.approximate import Approximate
+        >>> not_paid(300.0, Approximate(20), Placement(), losses=1)
+        295.0
+    """
+    return _rest(theta, _allowed(policy, placement, losses))
+
+
+def _rest(whole: float, paid: float) -> float:
+    if paid >= whole:
+        return 0.0  # both may be infinite, and their difference is no number
+    rest = whole - paid
+    rounded_down = math.isfinite(rest) and Fraction(rest) + Fraction(paid) < Fraction(whole)
+    return math.nextafter(rest, math.inf) if rounded_down else rest
+
+
+def _allowed(policy: Policy, placement: Placement, failures: int) -> float:
+    if getattr(policy, "window", None) is not None:
+        return 0.0
+    theta = policy.threshold(SlotPolicyState(failures=failures), placement)
+    # An exact policy may let state drift, for it makes a loss good; it pays for none.
+    return min(theta, policy.budget.max_state_error)

@@ -1,0 +1,1 @@
+"""Protocols between slots, senders and the driver, as pure state machines."""

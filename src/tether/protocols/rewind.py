@@ -1,0 +1,183 @@
+"""After a loss under an exact policy: who goes back to what, and from where the source is read.
+
+The answer depends only on the policy's kind of recovery, the graph, and what is durable.
+
+- ``last-epoch``: lost slots take the backup of the epoch before; the epoch in hand is run again.
+- ``replay``: lost slots take their own backups, and get the logged rows since once more.
+- ``rewind``: to the newest complete snapshot. Who must go back is found as in ABS 2015 §5: a lost
+  slot needs all items since the snapshot again, so whoever sends to it must make them again, and so
+  on up to the source. All others keep their state and drop what they have seen, by its number. That
+  holds only where items made again are the same under the same numbers: behind a slot of which
+  this is not known (``Node.repeats``) everybody goes back too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tether.core.errors import BadValueError, QueryRefusedError
+from tether.core.graph import SlotId  # noqa: TC001 - msgspec reads the annotations at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tether.core.graph import Graph
+    from tether.policies.policy import Policy, Recovery
+
+
+class Restore(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot goes back."""
+
+    slot: SlotId
+    epoch: int
+    """To its state as of the end of this epoch; -1: as the operator starts."""
+    replay: bool = False
+    """Whether it gets the logged rows of the epochs since from its senders' logs first."""
+    feedback: bool = False
+    """Whether the feedback items that its part holds are put back in transit to it."""
+
+
+class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do, in this order: stop, restore, put feedback back, read the source again."""
+
+    restore: tuple[Restore, ...]
+    keep: tuple[SlotId, ...]
+    """Slots that keep their state, and drop items of epochs that they have applied."""
+    read_from: int
+    """First epoch whose rows are read from the source again."""
+    void_from: int
+    """First epoch whose output will be given again; a sink must replace it, not add to it."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether some slots keep their state."""
+        return bool(self.keep)
+
+
+def plan_rewind(
+    graph: Graph,
+    recovery: Recovery,
+    lost: Iterable[SlotId],
+    epoch: int,
+    *,
+    durable: Mapping[SlotId, int] | int,
+    partial: bool = True,
+) -> RewindPlan:
+    """Decide what a loss means.
+
+    Args:
+        graph: The query's.
+        recovery: The policy's.
+        lost: Slots whose state is gone.
+        epoch: The epoch that was being run, or would be next.
+        durable: Epoch of the newest complete snapshot (``rewind``), or of the newest counting
+            backup of each slot (``replay``, ``last-epoch``); -1 for none.
+        partial: Whether slots that need not go back may keep their state.
+
+    Example:
+        >>> from tether.core.graph import Edge, Graph, Node
+        >>> graph = Graph((Node("a", 2), Node("b", 2)), (Edge("a", "b", wiring="one-to-one"),))
+        >>> plan = plan_rewind(graph, "rewind", [SlotId("b", 1)], 9, durable=4)
+        >>> [tuple(back.slot) for back in plan.restore], plan.read_from
+        ([('a', 1), ('b', 1)], 5)
+    """
+    gone = frozenset(lost)
+    unknown = gone - frozenset(graph.slots)
+    if unknown:
+        raise BadValueError(
+            f"The graph has no slots {sorted(unknown)}.",
+            why="They were told as lost.",
+            do="Name slots of the graph.",
+        )
+    if recovery == "rewind":
+        return _to_snapshot(graph, gone, _newest(durable), epoch, partial=partial)
+    if recovery not in ("replay", "last-epoch"):
+        raise BadValueError(
+            f"Recovery {recovery!r} has no rewind.",
+            why="It is not exact: a lost slot just goes on from its backup.",
+            do="Use mini-batch, upstream-backup or barrier for exact recovery.",
+        )
+    restore = []
+    for slot in sorted(gone):
+        backup = durable if isinstance(durable, int) else durable.get(slot, -1)
+        if recovery == "last-epoch" and backup != epoch - 1:
+            raise BadValueError(
+                f"Slot {slot.slot} of {slot.operator!r} has no backup of epoch {epoch - 1}.",
+                why=f"Its newest is of epoch {backup}, but every committed epoch must be durable.",
+                do="Restore the backup directory from a copy.",
+            )
+        restore.append(Restore(slot=slot, epoch=backup, replay=recovery == "replay"))
+    keep = tuple(slot for slot in graph.slots if slot not in gone)
+    return RewindPlan(restore=tuple(restore), keep=keep, read_from=epoch, void_from=epoch)
+
+
+def _newest(durable: Mapping[SlotId, int] | int) -> int:
+    if isinstance(durable, int):
+        return durable
+    raise BadValueError(
+        "A rewind was asked for with an epoch for each slot.",
+        why="All slots of a snapshot are of one epoch.",
+        do="Give the epoch of the newest complete snapshot.",
+    )
+
+
+def _to_snapshot(
+    graph: Graph, gone: frozenset[SlotId], complete: int, epoch: int, *, partial: bool
+) -> RewindPlan:
+    back = must_go_back(graph, gone) if partial and gone else frozenset(graph.slots * bool(gone))
+    restore = tuple(
+        Restore(
+            slot=slot,
+            epoch=complete,
+            feedback=any(way.feedback for way in graph.inputs(slot)),
+        )
+        for slot in sorted(back)
+    )
+    keep = tuple(slot for slot in graph.slots if slot not in back)
+    first = complete + 1 if back else epoch
+    return RewindPlan(restore=restore, keep=keep, read_from=first, void_from=first)
+
+
+def must_go_back(graph: Graph, lost: Iterable[SlotId]) -> frozenset[SlotId]:
+    """The fewest slots that must go back to a snapshot when these are lost (ABS 2015 §5).
+
+    Example:
+        >>> from tether.core.graph import Edge, Graph, Node
+        >>> ends = Edge("a", "b"), Edge("b", "c")
+        >>> graph = Graph((Node("a"), Node("b"), Node("c")), ends)
+        >>> sorted(slot.operator for slot in must_go_back(graph, [SlotId("b", 0)]))
+        ['a', 'b']
+        >>> graph = Graph((Node("a"), Node("b", repeats=False), Node("c")), ends)
+        >>> sorted(slot.operator for slot in must_go_back(graph, [SlotId("b", 0)]))
+        ['a', 'b', 'c']
+    """
+    back = frozenset(lost)
+    while True:
+        more = graph.upstream(back)
+        uncertain = [slot for slot in more if not graph.repeats(slot)]
+        more |= graph.downstream(uncertain)
+        if more == back:
+            return back
+        back = more
+
+
+def check_source(policy: Policy, source: str, *, replays: bool) -> None:
+    """Refuse a source that cannot go back under a policy that must.
+
+    Args:
+        policy: The query's.
+        source: What to call the source in the message.
+        replays: Whether it can be read again from an earlier place.
+
+    Raises:
+        QueryRefusedError: it would have to, and cannot.
+    """
+    if policy.recovery == "rewind" and not replays:
+        raise QueryRefusedError(
+            f"The query cannot start: {source} cannot be read again.",
+            why=f"{policy.name} goes back to a snapshot after a loss and reads the stream from there.",
+            do="Read from files, Kafka or another source that keeps what it gave; or use "
+            "upstream-backup, which keeps the rows itself.",
+        )

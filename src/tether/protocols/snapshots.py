@@ -1,0 +1,244 @@
+"""Who begins snapshots, when one is complete, and what may be dropped then (ABS 2015 §6).
+
+The coordinator begins one snapshot at a time. One counts only when the part of every slot is
+durable and a record of that is durable too; only then is the one before dropped. So at any moment
+there is exactly one to go back to. A snapshot whose part fails, whose slot is lost or that takes
+too long is given up: it holds nothing up, is never restored, and its number means nothing any more.
+(If its record became durable all the same, a restarted driver may use it: all slots start from it
+then, and its parts are dropped only when a later one is complete.)
+
+A source can be read again for a limited number of epochs only. When half of them have passed since
+the newest complete snapshot, the next one begins at once, whatever the interval says; shortly before
+the limit the stream waits for it; and at the limit the stream must stop, while nothing is lost yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from tether.core.graph import SlotId  # noqa: TC001 - msgspec reads the annotations at run time
+
+if TYPE_CHECKING:
+    from tether.policies.barrier import Barrier
+
+
+class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the coordinator knows."""
+
+    next_number: int = 0
+    number: int | None = None
+    """The snapshot that is under way."""
+    missing: frozenset[SlotId] = frozenset()
+    """Slots whose part of it is not durable yet."""
+    begun: float | None = None
+    """Where in the stream it, or the last one, began: in the policy's unit."""
+    begun_epoch: int = -1
+    """The epoch that its barrier ends."""
+    held: bool = False
+    """Whether the sources wait for it."""
+    complete: int | None = None
+    """The snapshot to go back to; None: the start of the query."""
+    complete_epoch: int = -1
+    """The epoch at whose end that is; before the first one, that before the first."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether all parts are durable, and only the record of that is awaited."""
+        return self.number is not None and not self.missing
+
+
+class EpochBegins(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-begins"):
+    """A mark in the stream, at which a snapshot may begin."""
+
+    epoch: int
+    seconds: float = 0.0
+    """What a clock that never goes back shows now."""
+    readable: int | None = None
+    """How many epochs before this one the source can give again; None: all."""
+
+
+class PartDurable(msgspec.Struct, frozen=True, kw_only=True, tag="part-durable"):
+    """A slot's part of a snapshot is durable."""
+
+    slot: SlotId
+    number: int
+
+
+class PartFailed(msgspec.Struct, frozen=True, kw_only=True, tag="part-failed"):
+    """A slot's part of a snapshot, or the record of it, could not be written."""
+
+    number: int
+
+
+class CompleteRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="complete-recorded"):
+    """The record that a snapshot is complete is durable."""
+
+    number: int
+
+
+class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
+    """Slots lost their state: what is not complete will never be.
+
+    If the record of completeness is being written, finish that first where it can be: a snapshot
+    that is complete need not be taken again.
+    """
+
+
+CoordinatorEvent = EpochBegins | PartDurable | PartFailed | CompleteRecorded | SlotsLost
+
+
+class BeginSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="begin-snapshot"):
+    """Put the barrier into every source channel, here and now."""
+
+    number: int
+    hold_sources: bool
+    """Whether nothing more is taken from the sources until it is complete or given up."""
+
+
+class RecordComplete(msgspec.Struct, frozen=True, kw_only=True, tag="record-complete"):
+    """Make it durable that this snapshot is complete, then say so."""
+
+    number: int
+
+
+class DropOlder(msgspec.Struct, frozen=True, kw_only=True, tag="drop-older"):
+    """Parts that restoring this snapshot does not need may be deleted."""
+
+    number: int
+
+
+class GiveUpSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="give-up-snapshot"):
+    """Tell every slot; late parts of it are not to be named anywhere."""
+
+    number: int
+
+
+class StopStream(msgspec.Struct, frozen=True, kw_only=True, tag="stop-stream"):
+    """Do not run this epoch: after it the source could no longer be read from the snapshot on."""
+
+    behind: int
+    """Epochs since the newest complete snapshot."""
+
+
+class ReleaseSources(msgspec.Struct, frozen=True, kw_only=True, tag="release-sources"):
+    """The sources may go on."""
+
+
+CoordinatorInstruction = (
+    BeginSnapshot | RecordComplete | DropOlder | GiveUpSnapshot | StopStream | ReleaseSources
+)
+_Step = tuple[CoordinatorState, tuple[CoordinatorInstruction, ...]]
+
+
+def coordinate(
+    state: CoordinatorState, event: CoordinatorEvent, policy: Barrier, slots: frozenset[SlotId]
+) -> _Step:
+    """Take one event in; give the new state and what must be done, each before the next.
+
+    Args:
+        state: The coordinator's.
+        event: What happened.
+        policy: When snapshots begin, and whether the stream waits for them.
+        slots: All slots of the graph.
+
+    Example:
+        >>> from tether.policies.barrier import Barrier
+        >>> only = SlotId("sum", 0)
+        >>> state, asked = coordinate(
+        ...     CoordinatorState(), EpochBegins(epoch=0), Barrier(5), frozenset([only]))
+        >>> asked
+        (BeginSnapshot(number=0, hold_sources=False),)
+        >>> coordinate(state, PartDurable(slot=only, number=0), Barrier(5), frozenset([only]))[1]
+        (RecordComplete(number=0),)
+    """
+    if isinstance(event, EpochBegins):
+        return _epoch(state, event, policy, slots)
+    if isinstance(event, SlotsLost):
+        # Also one that is just being recorded. Slots now go back to the one before; were it to
+        # count later in this run, a slot behind it could miss what lies between.
+        return _give_up(state)
+    if event.number != state.number:
+        return state, ()  # of a snapshot that was given up: too late
+    if isinstance(event, PartFailed):
+        return _give_up(state)
+    return _progress(state, event)
+
+
+def _progress(state: CoordinatorState, event: PartDurable | CompleteRecorded) -> _Step:
+    if isinstance(event, CompleteRecorded):
+        if not state.recording:
+            return state, ()
+        done, release = _release(
+            replace(state, complete=event.number, complete_epoch=state.begun_epoch, number=None)
+        )
+        return done, (DropOlder(number=event.number), *release)
+    if event.slot not in state.missing:
+        return state, ()
+    state = replace(state, missing=state.missing - {event.slot})
+    return state, (RecordComplete(number=event.number),) * state.recording
+
+
+WAIT_EPOCHS = 2
+"""So many epochs before the limit of what can be read again the stream waits for a snapshot."""
+
+
+def _epoch(
+    state: CoordinatorState, event: EpochBegins, policy: Barrier, slots: frozenset[SlotId]
+) -> _Step:
+    now = float(event.epoch) if policy.by == "epochs" else event.seconds
+    if state.begun is not None and now < state.begun:
+        state = replace(state, begun=now)  # the stream was rewound, or the clock is another
+    behind = event.epoch - state.complete_epoch
+    readable = float("inf") if event.readable is None else event.readable
+    if behind >= readable:
+        return state, (StopStream(behind=behind),)
+    elapsed = float("inf") if state.begun is None else now - state.begun
+    asked: tuple[CoordinatorInstruction, ...] = ()
+    if state.number is not None and not state.recording:
+        if elapsed < policy.interval * policy.patience and behind < readable - WAIT_EPOCHS:
+            return state, ()
+        state, asked = _give_up(state)
+    if state.number is not None or (elapsed < policy.interval and behind < readable // 2):
+        return state, asked
+    number = state.next_number
+    hold = policy.mode == "sync" or behind >= readable - WAIT_EPOCHS
+    state = replace(
+        state,
+        next_number=number + 1,
+        number=number,
+        missing=slots,
+        begun=now,
+        begun_epoch=event.epoch,
+        held=hold,
+    )
+    return state, (*asked, BeginSnapshot(number=number, hold_sources=hold))
+
+
+def _give_up(state: CoordinatorState) -> _Step:
+    if state.number is None:
+        return state, ()
+    given_up = GiveUpSnapshot(number=state.number)
+    state, release = _release(replace(state, number=None, missing=frozenset()))
+    return state, (given_up, *release)
+
+
+def _release(state: CoordinatorState) -> _Step:
+    return replace(state, held=False), (ReleaseSources(),) * state.held
+
+
+def resumed(complete: int | None, epoch: int = -1) -> CoordinatorState:
+    """The coordinator of a driver that was restarted.
+
+    Args:
+        complete: Number of the newest snapshot with a readable record of its completeness.
+        epoch: The epoch at whose end it was taken; where there is none, that before the first.
+
+    Example:
+        >>> resumed(4, 40).next_number
+        5
+    """
+    number = 0 if complete is None else complete + 1
+    return CoordinatorState(next_number=number, complete=complete, complete_epoch=epoch)

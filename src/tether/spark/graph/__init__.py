@@ -1,0 +1,1 @@
+"""From the user's graph of operators to a checked query and its Spark plan."""

@@ -1,0 +1,136 @@
+"""Which policies promise that a loss costs nothing, and what a query must be like for them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from tether.core.errors import QueryRefusedError
+from tether.policies.barrier import Barrier
+from tether.protocols.rewind import check_source
+from tether.protocols.snapshots import WAIT_EPOCHS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tether.policies.policy import Policy
+    from tether.spark.graph.flow import SourceNode
+    from tether.spark.graph.prepared import PreparedQuery
+
+_GIVES_ONCE = re.compile(r"^[\s:+|-]*socket\b", re.MULTILINE)
+"""How Spark's plans show its one source that gives its rows only once: a leaf of this name."""
+
+_BY_CLOCK = re.compile(r"\b(current_(timestamp|date|time)|localtimestamp|now)\b", re.IGNORECASE)
+"""Functions that Spark takes for deterministic, but that give another value in another run."""
+
+
+FEWEST_EPOCHS = 2 * WAIT_EPOCHS + 2
+"""Spark must remember at least so many epochs for a failed snapshot to be tried again in time."""
+
+
+def is_exact(policy: Policy) -> bool:
+    """Whether a loss under this policy costs nothing.
+
+    Example:
+        >>> from tether.policies.approximate import Approximate
+        >>> is_exact(Barrier(10)), is_exact(Approximate(5))
+        (True, False)
+    """
+    return policy.recovery in ("last-epoch", "replay", "rewind")
+
+
+def replays(source: SourceNode) -> bool:
+    """Whether the source gives the rows of an epoch again when asked for them again."""
+    if source.replays is not None:
+        return source.replays
+    plan = source.rows._jdf.queryExecution().analyzed().toString()
+    return _GIVES_ONCE.search(plan) is None
+
+
+def same_again(rows: DataFrame) -> bool:
+    """Whether a plan makes the same of the same rows, as far as Spark can tell."""
+    plan = rows._jdf.queryExecution().analyzed()
+    return bool(plan.deterministic()) and _BY_CLOCK.search(plan.toString()) is None
+
+
+def barrier_of(query: PreparedQuery) -> Barrier | None:
+    """The policy of a query that takes snapshots, if it does."""
+    policies = [prepared.policy for prepared in query.operators.values()]
+    return next((policy for policy in policies if isinstance(policy, Barrier)), None)
+
+
+def keeps_rows(query: PreparedQuery) -> bool:
+    """Whether the query must log what its sources give: they give it once, and L is no lip service.
+
+    An epoch that is broken off would else lose all its rows, and any policy that keeps backups, the
+    approximate one too, promises that no more than L items are lost.
+    """
+    policies = [prepared.policy for prepared in query.operators.values()]
+    promised = any(p.keeps_backups and math.isfinite(p.budget.max_lost_items) for p in policies)
+    return promised and not all(replays(source) for source in query.flow.sources)
+
+
+def check_exact(query: PreparedQuery) -> None:
+    """Refuse a query whose exact policy could not keep its promise.
+
+    Raises:
+        QueryRefusedError: Says why, and what to use instead.
+    """
+    policies = [prepared.policy for prepared in query.operators.values()]
+    again = all(replays(source) for source in query.flow.sources)
+    for policy in policies:
+        check_source(policy, "a source of the query", replays=again)
+    recovering = sorted({p.name for p in policies if p.recovery in ("replay", "rewind")})
+    if recovering and query.consistency.splits:
+        raise QueryRefusedError(
+            f"{recovering[0]} cannot run under {query.consistency.name}.",
+            why="There the ends of a feedback loop keep no common pace, so no two runs are alike, and "
+            "no failure could be undone exactly.",
+            do="Leave consistency out, or use mini-batch or approximate.",
+        )
+    barrier = barrier_of(query)
+    if barrier is None:
+        return
+    _check_shared(barrier, policies)
+    _check_retention(barrier, query.readable_epochs)
+
+
+def _check_shared(barrier: Barrier, policies: Iterable[Policy]) -> None:
+    if any(policy != barrier for policy in policies):
+        raise QueryRefusedError(
+            "Only some operators of the query have the policy barrier.",
+            why="A snapshot is of all operators, and all go back to it together.",
+            do="Give one Barrier(…) to the whole query, or use upstream-backup for some of them.",
+        )
+
+
+def readable_epochs(session: SparkSession) -> int:
+    """How many epochs back Spark remembers what their rows were."""
+    return int(session.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
+
+
+def _check_retention(barrier: Barrier, kept: int) -> None:
+    """Spark forgets old offsets; those of the newest snapshot must still be there.
+
+    Snapshots begin in time whatever the interval says (``core.snapshots``). An interval that could
+    never be kept is refused, and so is a limit that leaves no room for a second try.
+    """
+    needed = FEWEST_EPOCHS
+    if barrier.by == "epochs":
+        needed = max(needed, int(barrier.interval * min(barrier.patience, 2)) + 2)
+    if needed > kept:
+        every = f"{barrier.interval:g} {barrier.by}"
+        raise QueryRefusedError(
+            f"Snapshots every {every} cannot be relied on here.",
+            why=f"After a loss the stream is read again from the newest one, but Spark keeps only the "
+            f"offsets of {kept} epochs (spark.sql.streaming.minBatchesToRetain).",
+            do=f"Set spark.sql.streaming.minBatchesToRetain to {needed} or more"
+            + (
+                f", or take one at least every {max(1, (kept - 2) // 2)} epochs."
+                if kept >= FEWEST_EPOCHS
+                else "."
+            ),
+        )

@@ -1,0 +1,116 @@
+"""How an epoch's rows reach their slots: partition i of the shuffled rows is slot i, always.
+
+The slot of a row is ``pmod(hash(key), slots)`` with Spark's own hash, which is also how Spark's
+``groupBy`` places keys. So where Spark pre-aggregates on a single executor, its own shuffle already
+delivers to the slots, and nothing is shuffled twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from tether.core.errors import BadValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tether.spark.places.pinning import Anchor
+
+SLOT = "__tether_slot"
+"""Column that names a row's slot; the task checks it against the partition that it runs on."""
+
+
+class EpochPlan:
+    """Builds the DataFrame of one epoch whose partition i holds the rows of slot i.
+
+    Args:
+        key: Columns that say which rows belong together; empty: whole rows are spread by value.
+        slots: Number of slots.
+        combine: Aggregates by which Spark folds rows per key first, or None.
+        anchor: Pins slots to executors; None where there is one executor.
+        event_time: Column with the rows' event time; where rows are combined, its newest is kept.
+        from_source: Whether the rows come from sources and steps alone. Their partitions may then
+            be put together; those of an operator are its slots, and may not.
+    """
+
+    def __init__(
+        self,
+        key: list[str],
+        slots: int,
+        combine: list[Column] | None,
+        anchor: Anchor | None,
+        event_time: str | None = None,
+        *,
+        from_source: bool = False,
+    ) -> None:
+        if combine is not None and not key:
+            raise BadValueError(
+                "The operator asks Spark to combine rows per key, but no key was given.",
+                do="Pass key=[...] to apply().",
+            )
+        if combine is not None and event_time is not None and event_time not in key:
+            combine = [*combine, F.max(event_time).alias(event_time)]
+        self._slots, self._combine, self._anchor = slots, combine, anchor
+        # Made once: every call that builds an expression is a dozen round trips to the JVM.
+        self._key = [F.col(f"`{name}`") for name in key]
+        self._everything = F.col("*")
+        self._slot_by: dict[tuple[str, ...], Column] = {}
+        if key:
+            self._slot_by[()] = self._slot_of(self._key)
+        # One shuffle serves both groupBy and slots while Spark's partitioning is exactly ours.
+        self._fused = combine is not None and anchor is None
+        # One slot alone would read everything by itself; a shuffle lets all cores read.
+        self._as_read = from_source and not key and anchor is None and slots > 1
+
+    def rows_by_slot(self, epoch_rows: DataFrame) -> DataFrame:
+        """The epoch's rows, combined if asked, each in the partition of its slot."""
+        rows = epoch_rows
+        if self._as_read and _partitions(rows) >= self._slots:
+            # No row belongs to a slot more than to another: those that are read together stay so.
+            rows = rows.coalesce(self._slots)
+            return rows.select(self._everything, F.spark_partition_id().alias(SLOT))
+        if self._combine is not None:
+            rows = rows.groupBy(*self._key).agg(*self._combine, self._slot(rows))
+        else:
+            rows = rows.select(self._everything, self._slot(rows))
+        if self._fused:
+            return rows
+        rows = rows.repartitionById(self._slots, F.col(SLOT))
+        return rows if self._anchor is None else self._anchor.pin(rows)
+
+    def unfuse(self) -> bool:
+        """Stop relying on any partitioning but our own shuffle's; False if groupBy's did not serve.
+
+        Spark may leave that shuffle out where the input is partitioned by the key already, and
+        then its partitions are not the slots.
+        """
+        was, self._fused = self._fused, False
+        self._as_read = False
+        return was
+
+    def _slot(self, rows: DataFrame) -> Column:
+        """The slot of each row, as a column."""
+        columns = () if self._key else tuple(rows.columns)
+        if columns not in self._slot_by:
+            self._slot_by[columns] = self._slot_of([F.col(f"`{name}`") for name in columns])
+        return self._slot_by[columns]
+
+    def _slot_of(self, columns: list[Column]) -> Column:
+        return F.pmod(F.hash(*columns), F.lit(self._slots)).cast("int").alias(SLOT)
+
+
+def plan_of(session: SparkSession) -> Callable[..., Any]:
+    """What makes the plans of a session's epochs: Spark's shuffle, unless it brings one of its own.
+
+    See :mod:`tether.testing.inprocess`.
+    """
+    return getattr(session, "tether_plan", EpochPlan)
+
+
+def _partitions(rows: DataFrame) -> int:
+    count: int = rows.rdd.getNumPartitions()
+    return count

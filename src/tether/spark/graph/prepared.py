@@ -1,0 +1,365 @@
+"""A query with every question answered that can be answered before it starts."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+
+from tether.core.errors import BadValueError, QueryRefusedError
+from tether.core.placement import Placement
+from tether.declared import Linked, amplification_between, check_durable, counted
+from tether.policies.approximate import Approximate
+from tether.policies.explain import explain, explain_spread
+from tether.spark.graph.exactness import same_again
+from tether.spark.graph.flow import Flow, OperatorNode, evaluate
+from tether.spark.graph.placement import placement_of
+from tether.spark.session import is_narrow
+from tether.state.slot import SlotState
+from tether.state.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tether.backup.opening import StoreAddress
+    from tether.chaos.faults import Fault
+    from tether.core.amplification import Amplification
+    from tether.core.windows import Window
+    from tether.engine.messages import ArenaScope
+    from tether.operator import Operator
+    from tether.policies.policy import Policy
+    from tether.spark.graph.consistency import Consistency
+    from tether.spark.graph.flow import Node
+    from tether.spark.sinks import Sink
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedOperator:
+    """One operator of a query, with its policy and its place in the graph."""
+
+    node: OperatorNode
+    operator: Operator
+    blob: bytes
+    policy: Policy
+    placement: Placement
+    window: Window | None
+    output_spark: StructType
+    output_arrow: pa.Schema
+    feedback_arrow: pa.Schema | None
+    state_specs: dict[str, Any]
+    key_types: dict[str, str]
+    combine: list[Column] | None
+    """Aggregates for Spark to fold an epoch's rows with."""
+    narrow: bool
+    """Whether the rows that reach its slots are a few numbers each."""
+    repeats: bool
+    """Whether the same rows of the source always lead to the same state and output."""
+
+    @property
+    def name(self) -> str:
+        """The operator's name in stories, backups and errors."""
+        return self.node.name
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        return self.node.slots
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the program in arenas: those of another one are refused."""
+        parts = [
+            self.describe(),
+            self.state_specs,
+            self.slots,
+            self.key_types,
+            self.policy.keeps_backups,
+        ]
+        return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """What the program is, as far as it gives the state its meaning."""
+        return {
+            "version": self.operator.version,
+            "parameters": dict(self.operator.parameters()),
+        }
+
+    def table_schema(self, name: str) -> pa.Schema:
+        """Schema in which a table of the state is shown: its key columns, then its values.
+
+        Spark has no unsigned bytes, so flags are shown as 16-bit numbers.
+
+        Raises:
+            BadValueError: The operator has no such table.
+        """
+        if name not in self.state_specs or self.state_specs[name]["kind"] != Table.kind:
+            raise BadValueError(
+                f"The operator {self.name!r} has no table {name!r}.",
+                why=f"Its states are {', '.join(self.state_specs) or 'none'}.",
+            )
+        table = declared_state(self.operator)[name]
+        assert isinstance(table, Table)
+        shown = [
+            field.with_type(pa.int16()) if field.type == pa.uint8() else field
+            for field in table.schema
+        ]
+        return pa.schema(shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedQuery:
+    """All operators of a query, its sinks, and where state and backups are kept."""
+
+    flow: Flow
+    operators: dict[OperatorNode, PreparedOperator]
+    amplification: Amplification
+    """How errors spread from operator to operator."""
+    shares_budget: bool
+    """Whether one policy's budget is divided among all operators; else each has its own."""
+    sinks: tuple[tuple[Node, Sink], ...]
+    consistency: Consistency
+    store_address: StoreAddress | None = None
+    arena_scope: ArenaScope = "node"
+    arena_dir: str | None = None
+    allow_changed: tuple[str, ...] = ()
+    accept_damage: bool = False
+    faults: tuple[Fault, ...] = ()
+    readable_epochs: int = 100
+    """How many epochs back Spark remembers what their rows were."""
+
+    @property
+    def keeps_backups(self) -> bool:
+        """Whether any operator's state is ever backed up."""
+        return any(prepared.policy.keeps_backups for prepared in self.operators.values())
+
+    def named(self, operator: str | None) -> PreparedOperator:
+        """An operator by name; the only one where no name is given.
+
+        Raises:
+            BadValueError: There is none, or there are several and none was named.
+        """
+        found = [p for p in self.operators.values() if operator in (None, p.name)]
+        if len(found) != 1:
+            raise BadValueError(
+                f"The query has no operator {operator!r}."
+                if operator
+                else "The query has several operators, and none was named.",
+                why=f"Its operators are {', '.join(p.name for p in self.operators.values())}.",
+                do="Name one of them.",
+            )
+        return found[0]
+
+
+def fingerprint(operators: list[PreparedOperator]) -> dict[str, Any]:
+    """What the stored state of some operators means, in the parts that a manifest compares."""
+    policies = {p.name: dict(p.policy.describe()) for p in operators}
+    return {
+        "program": {p.name: p.describe() for p in operators},
+        "state": {p.name: p.state_specs for p in operators},
+        "slots": {p.name: p.slots for p in operators},
+        "policy": policies,
+        "keys": {p.name: p.key_types for p in operators},
+    }
+
+
+def declared_state(operator: Operator) -> SlotState:
+    """Run ``setup`` once on throw-away memory: it tells the schema, and whether it works at all."""
+    state = SlotState.heap()
+    operator.setup(state)
+    return state
+
+
+def spark_and_arrow(declared: str | StructType) -> tuple[StructType, pa.Schema]:
+    """A declared schema for Spark and for Arrow."""
+    spark_schema = declared if isinstance(declared, StructType) else StructType.fromDDL(declared)
+    return spark_schema, to_arrow_schema(spark_schema, timezone="UTC")
+
+
+def check_key(key: list[str], schema: StructType) -> None:
+    """Refuse keys that are not columns, or that Spark would not group by value.
+
+    Raises:
+        BadValueError: Says which column, and what the input has.
+    """
+    for name in key:
+        if name not in schema.names:
+            raise BadValueError(
+                f"The key column {name!r} is not in the input.",
+                why=f"The input has the columns {schema.names}.",
+                do="Name columns of the DataFrame given to tether.stream().",
+            )
+        kind = schema[name].dataType.simpleString()
+        if kind.startswith(("map", "variant")) or "collate" in kind:
+            raise BadValueError(
+                f"The key column {name!r} has type {kind}.",
+                why="Values of this type that Spark calls equal need not be equal byte by byte.",
+                do="Make a key of plain columns first, for example with to_json() or lower().",
+            )
+
+
+def check_event_time(node: OperatorNode, window: Window | None, schema: StructType) -> None:
+    """Refuse a window by event time without one, and an event time that is none.
+
+    Raises:
+        BadValueError: Says which column, and what the input has.
+    """
+    name = node.event_time
+    if name is None:
+        if window is not None and window.by == "seconds":
+            raise BadValueError(
+                f"The window {window} of {node.name!r} goes by event time, but none was named.",
+                do="Pass event_time='column' to apply(), or a window by='epochs' or by='items'.",
+            )
+        return
+    kinds = (TimestampType, TimestampNTZType)
+    if name not in schema.names or not isinstance(schema[name].dataType, kinds):
+        raise BadValueError(
+            f"The event time {name!r} of {node.name!r} is not a column of timestamps.",
+            why=f"The input is {schema.simpleString()}.",
+            do="Name a timestamp column; numbers become one with timestamp_seconds().",
+        )
+
+
+def prepare(
+    ends: Mapping[Node, Sink],
+    *,
+    policies: Policy | Mapping[str, Policy],
+    consistency: Consistency,
+    store_address: StoreAddress | None = None,
+    arena_scope: ArenaScope = "node",
+    arena_dir: str | None = None,
+    allow_changed: tuple[str, ...] = (),
+    accept_damage: bool = False,
+    faults: tuple[Fault, ...] = (),
+    readable_epochs: int = 100,
+) -> PreparedQuery:
+    """Check everything that can be checked before an epoch runs."""
+    flow = Flow(tuple(ends))
+    chosen = _policies(flow, policies)
+    operators: dict[OperatorNode, PreparedOperator] = {}
+
+    def describe(node: OperatorNode, rows: DataFrame) -> DataFrame:
+        operators[node] = _prepare_operator(node, rows, chosen[node.name])
+        return rows.sparkSession.createDataFrame([], operators[node].output_spark)
+
+    # The shapes are all that is asked for here, so operators answer with no rows.
+    evaluate(flow.order, {source: source.rows for source in flow.sources}, describe)
+    amplification = _amplification(flow, operators)
+    # A policy of its own has a budget of its own; one that is shared is divided.
+    shared = not isinstance(policies, Mapping)
+    for node, one in operators.items():
+        specs = one.state_specs.values()
+        place = placement_of(flow, node, one.operator, specs, amplification, shared=shared)
+        operators[node] = replace(one, placement=place)
+        check_durable(one.name, specs, one.policy.threshold(one.policy.initial(), place))
+    return PreparedQuery(
+        flow=flow,
+        operators=operators,
+        amplification=amplification,
+        shares_budget=shared,
+        sinks=tuple(ends.items()),
+        consistency=consistency,
+        store_address=store_address,
+        arena_scope=arena_scope,
+        arena_dir=arena_dir,
+        allow_changed=allow_changed,
+        accept_damage=accept_damage,
+        faults=faults,
+        readable_epochs=readable_epochs,
+    )
+
+
+def explain_query(query: PreparedQuery) -> list[str]:
+    """What the policies of a query will do, operator by operator, and how errors spread."""
+    several = len(query.operators) > 1
+    lines = []
+    for one in query.operators.values():
+        indented = (f"  {line}" if several else line for line in explain(one.policy, one.placement))
+        lines += [f"{one.name}:"] * several + list(indented)
+    return lines + list(explain_spread(query.amplification))
+
+
+def _policies(flow: Flow, policies: Policy | Mapping[str, Policy]) -> dict[str, Policy]:
+    names = [node.name for node in flow.operators]
+    if not isinstance(policies, Mapping):
+        return dict.fromkeys(names, policies)
+    if set(policies) != set(names):
+        raise BadValueError(
+            f"tolerance names the operators {sorted(policies)}.",
+            why=f"The query's operators are {sorted(names)}.",
+            do="Give one policy for the whole query, or one for each of its operators.",
+        )
+    return dict(policies)
+
+
+def _amplification(flow: Flow, operators: Mapping[OperatorNode, PreparedOperator]) -> Amplification:
+    return amplification_between(
+        {
+            node.name: Linked(
+                operator=one.operator,
+                losing=bool(counted(one.state_specs.values())),
+                window=one.window,
+                told=node.amplification,
+                senders=flow.senders(node),
+                feedback=[other.name for other in operators if other.feedback_to is node],
+            )
+            for node, one in operators.items()
+        }
+    )
+
+
+def _prepare_operator(node: OperatorNode, rows: DataFrame, policy: Policy) -> PreparedOperator:
+    check_key(node.key, rows.schema)
+    operator = copy.copy(node.operator)  # one instance may serve several queries
+    operator.bind(rows.schema, node.key)
+    window = _window(node, policy)
+    check_event_time(node, window, rows.schema)
+    blob = CloudPickleSerializer().dumps(operator)  # before it holds a state of its own
+    state, combine = declared_state(operator), operator.combine()
+    output_spark, output_arrow = spark_and_arrow(operator.output)
+    if node.feedback_to is not None and operator.feedback is None:
+        raise BadValueError(
+            f"{node.name!r} is to send feedback, but says nothing of its shape.",
+            do="Name the columns in the operator's feedback attribute, as for output.",
+        )
+    return PreparedOperator(
+        node=node,
+        operator=operator,
+        blob=blob,
+        policy=policy,
+        placement=Placement(copies=node.slots),  # until all operators are known
+        window=window,
+        output_spark=output_spark,
+        output_arrow=output_arrow,
+        feedback_arrow=spark_and_arrow(operator.feedback)[1] if operator.feedback else None,
+        state_specs=state.specs(),
+        key_types={name: rows.schema[name].dataType.simpleString() for name in node.key},
+        combine=combine,
+        narrow=is_narrow(_arriving(node, combine, rows)),
+        repeats=operator.repeats and same_again(rows),
+    )
+
+
+def _arriving(node: OperatorNode, combine: list[Column] | None, rows: DataFrame) -> StructType:
+    """The shape in which rows reach the slots, but for what names their slot."""
+    return (rows if combine is None else rows.groupBy(*node.key).agg(*combine)).schema
+
+
+def _window(node: OperatorNode, policy: Policy) -> Window | None:
+    of_policy = policy.window if isinstance(policy, Approximate) else None
+    if of_policy is not None and node.window is not None and of_policy != node.window:
+        raise QueryRefusedError(
+            f"The operator {node.name!r} has the window {node.window}, its policy {of_policy}.",
+            why="The bound is given for the window of the answer; there can be only one.",
+            do="Give the same window to both, or to one of them.",
+        )
+    return node.window or of_policy

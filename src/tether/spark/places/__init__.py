@@ -1,0 +1,1 @@
+"""Which executor holds which slot."""

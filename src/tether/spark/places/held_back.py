@@ -1,0 +1,114 @@
+"""An executor dies within an epoch: the epoch is sent again, where Spark would hold its tasks back.
+
+A slot's task prefers the executor that held its state. Where that dies while the task runs, Spark keeps
+the task for it until ``spark.locality.wait`` is over, as long as other executors of the stage live; and
+that wait must be long, for it is what pins slots. A new job has no such preference: the lost slot's
+anchor is gone with its executor. So the epoch's jobs are broken off and begun anew, which slots that
+have done the epoch already take as any second attempt.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark import InheritableThread
+
+from tether.spark.places.spreading import live_executors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+LOOK_SECONDS = 0.5
+LOOKS = 3
+"""So many looks in a row must have found tasks waiting, and none of the epoch's at work."""
+
+
+class HeldBackError(Exception):
+    """An epoch was broken off, to be sent again."""
+
+
+class HeldBack:
+    """Watches the epochs of one query on a cluster.
+
+    Args:
+        session: Session of the epochs; its context outlives this.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._context = session.sparkContext
+        self._changed = threading.Condition()
+        self._tag = ""
+        """Of the jobs in hand. Another for every attempt: Spark cancels when it comes to it, and must
+        not meet the jobs of the next one then."""
+        self._executors: frozenset[str] = frozenset()
+        self._broken_off = False
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Around an epoch's jobs.
+
+        Raises:
+            HeldBackError: They were broken off, and should be begun anew.
+        """
+        if self._thread is None:
+            self._thread = InheritableThread(target=self._watch, daemon=True)
+            self._thread.start()
+        tag, executors = f"tether-{uuid.uuid4().hex}", live_executors(self._context)
+        self._context.addJobTag(tag)
+        with self._changed:
+            self._tag, self._executors, self._broken_off = tag, executors, False
+            self._changed.notify_all()
+        try:
+            yield
+        except Exception as error:
+            if self._broken_off:
+                raise HeldBackError from error
+            raise
+        finally:
+            with self._changed:
+                self._tag = ""
+            self._context.removeJobTag(tag)
+
+    def end(self) -> None:
+        """Watch no more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        watched, looks = "", 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._tag or self._ended)
+                if self._changed.wait_for(lambda: self._ended, LOOK_SECONDS):
+                    return
+                tag, executors = self._tag, self._executors
+            if not tag:
+                continue
+            held = bool(executors - live_executors(self._context)) and self._only_waiting(tag)
+            looks = looks + 1 if held and tag == watched else int(held)
+            watched = tag
+            if looks < LOOKS:
+                continue
+            with self._changed:
+                self._broken_off = self._tag == tag
+            self._context.cancelJobsWithTag(tag)
+            looks = 0
+
+    def _only_waiting(self, tag: str) -> bool:
+        """Whether jobs have tasks to do, and none at work."""
+        tracker = self._context.statusTracker()
+        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
+        infos = [tracker.getJobInfo(job) for job in jobs]
+        stages = [tracker.getStageInfo(stage) for info in infos if info for stage in info.stageIds]
+        begun = [stage for stage in stages if stage is not None]
+        if any(stage.numActiveTasks for stage in begun):
+            return False
+        return any(stage.numCompletedTasks < stage.numTasks for stage in begun)

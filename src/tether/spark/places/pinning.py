@@ -1,0 +1,76 @@
+"""Slots stay where they are: a cached one-row-per-slot anchor table that Spark's scheduler follows.
+
+An inner join with a cached table makes the cached block's executor the preferred place of the task.
+When that executor dies its blocks die with it, and Spark builds them anew elsewhere: the slot moves,
+finds no resident state there, and recovers. Public DataFrame API only.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tether.spark.graph.plan import SLOT
+from tether.spark.places.spreading import live_executors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SETTLE_SECONDS = 1.5
+"""Executors are taken as all registered when their number has not changed for so long."""
+
+SPREAD_SECONDS = 0.15
+"""How long each anchor task lasts, so that one idle executor cannot take all of them."""
+
+
+def has_one_executor(session: SparkSession) -> bool:
+    """Whether the driver is the only executor, so that there is nothing to pin to."""
+    master = session.conf.get("spark.master") or ""
+    return master == "local" or master.startswith("local[")
+
+
+class Anchor:
+    """The anchor table of one operator's slots.
+
+    Args:
+        session: Session of the streaming query's epochs.
+        slots: Number of slots.
+        patience: Most seconds to wait for executors to register before the slots are placed.
+    """
+
+    def __init__(self, session: SparkSession, slots: int, patience: float = 20.0) -> None:
+        _await_executors(session, patience)
+        # It lingers in Java: when an executor has died its anchors are made anew within the tasks of
+        # the slots, and there a Python function would have to wait for a second Python worker to start.
+        linger = (
+            f"reflect('java.lang.Thread', 'sleep', {round(1000 * SPREAD_SECONDS)}L) AS lingered"
+        )
+        table = (
+            session.range(0, slots, 1, 1)
+            .selectExpr(f"CAST(id AS INT) AS {SLOT}")
+            .repartitionById(slots, SLOT)
+            .selectExpr(SLOT, linger)
+        )
+        self._table = table.cache()
+        self._table.count()
+
+    def pin(self, rows: DataFrame) -> DataFrame:
+        """The same rows, each partition now preferring the executor of its slot."""
+        return self._table.select(SLOT).hint("shuffle_hash").join(rows, SLOT)
+
+    def release(self) -> None:
+        """Forget the placement."""
+        self._table.unpersist()
+
+
+def _await_executors(session: SparkSession, patience: float) -> None:
+    """Wait until executors stop joining: slots placed earlier would all sit on the first one."""
+    context = session.sparkContext
+    deadline = time.monotonic() + patience
+    # Not defaultParallelism, which is 2 also where there is one core, or none yet.
+    executors, since = live_executors(context), time.monotonic()
+    while time.monotonic() < deadline and time.monotonic() - since < SETTLE_SECONDS:
+        time.sleep(0.1)
+        now = live_executors(context)
+        if now != executors:
+            executors, since = now, time.monotonic()

@@ -1,0 +1,1 @@
+"""The running query: the loop over epochs, its driver side, supervision."""

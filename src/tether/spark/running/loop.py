@@ -1,0 +1,100 @@
+"""The part behind a feedback loop, on a thread of its own, a bounded number of epochs behind."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark import InheritableThread
+
+from tether.core.errors import TetherError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tether.engine.query.part import Part
+    from tether.spark.logs.spool import Spool
+
+
+class BehindLoop:
+    """Runs the epochs of the part behind, in order, as the part ahead leaves their rows.
+
+    Args:
+        part: The part behind.
+        spool: Where its rows come from.
+        staleness: s: ``follow`` lets the part ahead go on while at most so many epochs wait here.
+    """
+
+    def __init__(self, part: Part, spool: Spool, staleness: int) -> None:
+        self._part, self._spool, self._staleness = part, spool, staleness
+        self._changed = threading.Condition()
+        self._wanted = self._done = -1
+        self._failure: BaseException | None = None
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, session: SparkSession, epoch: int) -> None:
+        """Begin; epochs whose rows wait from an earlier run of the query are done first."""
+        self._done = self._part.committed_epoch
+        self._wanted = epoch - 1
+        self._thread = InheritableThread(
+            target=self._work, args=(session,), name="tether-behind", daemon=True
+        )
+        self._thread.start()
+        self._await(epoch - 1 - self._staleness)
+
+    def follow(self, epoch: int) -> None:
+        """The rows of an epoch are there; return once the part ahead may run the next one.
+
+        Raises:
+            TetherError: The part behind has failed.
+        """
+        with self._changed:
+            self._done = min(self._done, epoch - 1)  # an epoch that is run again comes here again
+            self._wanted = epoch
+            self._changed.notify_all()
+        self._await(epoch - self._staleness)
+
+    def drain(self) -> None:
+        """Return once nothing waits."""
+        with self._changed:
+            wanted = self._wanted
+        self._await(wanted)
+
+    def end(self, seconds: float) -> bool:
+        """Do what waits, but not for longer than ``seconds``; tell whether all of it was done."""
+        if self._thread is None:
+            return True
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join(seconds)
+        return self._failure is None and self._done >= self._wanted
+
+    def _await(self, epoch: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._done >= epoch or self._failure is not None)
+            if self._failure is not None:
+                raise TetherError(
+                    f"The operators behind the feedback loop failed in epoch {self._done + 1}: "
+                    f"{self._failure}",
+                    why="The query cannot go on without them.",
+                    do="Mend the cause and start the query again: it goes on with that epoch.",
+                ) from self._failure
+
+    def _work(self, session: SparkSession) -> None:
+        try:
+            while (epoch := self._next()) is not None:
+                self._part.run(self._spool.read(session, epoch), epoch)
+                with self._changed:
+                    self._done = epoch
+                    self._changed.notify_all()
+        except BaseException as error:
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _next(self) -> int | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._done < self._wanted or self._stopping)
+            return self._done + 1 if self._done < self._wanted else None

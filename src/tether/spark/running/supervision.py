@@ -1,0 +1,103 @@
+"""Keeping one query running over several of Spark's: after a loss it is stopped, taken back, begun anew.
+
+The order makes a crash at any step harmless: what is being done is told durably; sinks take back what
+will be given again; Spark's logs are cut; the note is removed; Spark begins anew. Whoever finds the
+note does all of it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark import InheritableThread
+
+from tether.sql.checkpoints import settle_checkpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tether.spark.running.driver import EpochDriver
+
+
+class Supervisor:
+    """Watches Spark's query, and begins it anew when its driver asks for a rewind.
+
+    Args:
+        driver: The query's driver.
+        start: Lets Spark start.
+    """
+
+    def __init__(self, driver: EpochDriver, start: Callable[[], StreamingQuery]) -> None:
+        self._driver, self._start = driver, start
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._over = False
+        self.past: list[StreamingQuery] = []
+        self.current = start()
+        self._thread: threading.Thread | None = None
+
+    def watch(self) -> None:
+        """Begin to watch; only needed where a rewind can be asked for."""
+        self._thread = InheritableThread(target=self._watch, name="tether-rewind", daemon=True)
+        self._thread.start()
+
+    @property
+    def watching(self) -> bool:
+        """Whether Spark's query, should it end, may be begun anew."""
+        with self._changed:
+            return self._thread is not None and not self._over
+
+    def settle(self, ended: StreamingQuery) -> bool:
+        """Wait until it is known what follows after one of Spark's queries has ended.
+
+        Returns:
+            Whether another one has taken its place.
+        """
+        with self._changed:
+            if self._thread is not None:
+                self._changed.wait_for(lambda: self._over or self.current is not ended)
+            return self.current is not ended
+
+    def stop(self) -> None:
+        """Begin nothing anew from now on, and let Spark stop."""
+        with self._changed:
+            self._stopping = True
+            current = self.current
+        current.stop()
+        settle_checkpoints()
+        if self._thread is not None:
+            self._thread.join(60)
+
+    def _watch(self) -> None:
+        try:
+            while self._once():
+                pass
+        finally:
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
+
+    def _once(self) -> bool:
+        """Wait for Spark's query to end; begin anew if that is what it ended for."""
+        try:
+            self.current.awaitTermination()
+        except Exception:
+            if self._driver.failure is not None or not self._driver.rewind_wanted:
+                return False  # it failed; the handle tells
+        if not self._driver.rewind_wanted:
+            return False
+        try:
+            self._driver.rewind()
+            with self._changed:
+                if self._stopping:
+                    return False
+                self.past.append(self.current)
+                self.current = self._start()
+                self._changed.notify_all()
+        except Exception as error:
+            self._driver.failure = error
+            return False
+        return True

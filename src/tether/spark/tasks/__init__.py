@@ -1,0 +1,1 @@
+"""Spark tasks that run slots, and the reports that come back from them."""

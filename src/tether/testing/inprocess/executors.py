@@ -1,0 +1,62 @@
+"""Processes that stand for executors: they do nothing, but resident state can die with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tether.spark.tasks import executor
+from tether.state.identity import Owner
+
+
+class Executors:
+    """So many executors; one that dies is replaced.
+
+    Args:
+        number: How many.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._ends: dict[int, int] = {}
+        self._live = [self._start() for _ in range(number)]
+
+    def of(self, slot: int) -> int:
+        """Process id of the executor that holds a slot; a new one where the last has died."""
+        at = slot % len(self._live)
+        if not Owner.of(self._live[at]).alive():
+            self._bury(self._live[at])
+            self._live[at] = self._start()
+        return self._live[at]
+
+    def kill(self, slot: int) -> None:
+        """SIGKILL the executor that holds a slot; it is dead when this returns."""
+        pid = self.of(slot)
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    def serve(self, slot: int) -> int:
+        """Let this process be a Python worker of the executor that holds a slot."""
+        executor.stand_in = self.of(slot)
+        return executor.stand_in
+
+    def end(self) -> None:
+        """Let all of them go."""
+        for pid in list(self._ends):
+            self._bury(pid)
+
+    def _start(self) -> int:
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            # It holds nothing but the pipe: a lock that it shared would outlive its holder.
+            os.dup2(ours, 0)
+            os.closerange(1, 4096)
+            os.read(0, 1)  # until whoever started it is gone
+            os._exit(0)
+        os.close(ours)
+        self._ends[pid] = theirs
+        return pid
+
+    def _bury(self, pid: int) -> None:
+        os.close(self._ends.pop(pid))
+        os.waitpid(pid, 0)

@@ -1,0 +1,32 @@
+"""Rows to slots, in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.testing.inprocess.frames import LocalFrame, Shuffled
+
+if TYPE_CHECKING:
+    from tether.testing.inprocess.session import LocalSession
+
+
+class LocalPlan:
+    """What :class:`tether.spark.graph.plan.EpochPlan` is on Spark.
+
+    Args:
+        session: Knows the slot of a row.
+        key: Columns that say which rows belong together.
+        slots: Number of slots.
+    """
+
+    def __init__(self, session: LocalSession, key: list[str], slots: int) -> None:
+        self._session, self._key, self._slots = session, key, slots
+
+    def rows_by_slot(self, rows: LocalFrame) -> LocalFrame:
+        """The rows, each in the partition of its slot."""
+        home, key, slots = self._session.home, self._key, self._slots
+        return Shuffled(rows, slots, lambda row: home(row, key, slots))
+
+    def unfuse(self) -> bool:
+        """Nothing is relied on here but this shuffle."""
+        return False

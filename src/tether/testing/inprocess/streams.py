@@ -1,0 +1,154 @@
+"""A source whose epochs are known, Spark's two logs, and the handle of a running query.
+
+Epochs run in the thread that asks for them, one after the other: nothing happens between two questions.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tether.testing.inprocess.frames import Given, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from tether.testing.inprocess.frames import LocalFrame
+    from tether.testing.inprocess.session import LocalSession
+
+
+class EpochSource(Given):
+    """Rows cut into epochs, which become available as the test wants.
+
+    Args:
+        session: The session.
+        epochs: The rows of each epoch.
+        schema: Of all of them.
+    """
+
+    isStreaming = True  # noqa: N815 - Spark's name
+
+    def __init__(
+        self, session: LocalSession, epochs: Sequence[pa.RecordBatch], schema: pa.Schema
+    ) -> None:
+        super().__init__(session, shape(schema), [])
+        self._epochs = list(epochs)
+        self.available = len(self._epochs)
+        """So many epochs can be read."""
+
+    def rows_of(self, epoch: int) -> LocalFrame:
+        """The rows of an epoch, the same whenever they are asked for."""
+        return Given(self.sparkSession, self.schema, [[self._epochs[epoch]]])
+
+    @property
+    def writeStream(self) -> _Starter:  # noqa: N802 - Spark's name
+        """Where a query begins."""
+        return _Starter(self)
+
+
+class _Starter:
+    def __init__(self, source: EpochSource) -> None:
+        self._source = source
+        self._function: Any = None
+        self._checkpoint = ""
+
+    def foreachBatch(self, function: Callable[[Any, int], None]) -> _Starter:  # noqa: N802
+        self._function = function
+        return self
+
+    def option(self, name: str, value: str) -> _Starter:
+        assert name == "checkpointLocation"
+        self._checkpoint = value
+        return self
+
+    def start(self) -> LocalStream:
+        return LocalStream(self._source, self._function, Path(self._checkpoint))
+
+
+class LocalStream:
+    """The handle of a query, as Spark would give it.
+
+    Args:
+        source: The source.
+        function: What is called with each epoch.
+        checkpoint: Directory of the two logs.
+    """
+
+    name = None
+    lastProgress = None  # noqa: N815 - Spark's name
+    status: dict[str, Any] = {}  # noqa: RUF012 - read only
+
+    def __init__(
+        self, source: EpochSource, function: Callable[[Any, int], None], checkpoint: Path
+    ) -> None:
+        self._source, self._function = source, function
+        self._offsets, self._commits = checkpoint / "offsets", checkpoint / "commits"
+        for folder in (self._offsets, self._commits):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.runId = str(uuid.uuid4())
+        self.id = self._identity(checkpoint / "metadata")
+        self.recentProgress: list[Any] = []
+        self._failure: Exception | None = None
+        self._ended = threading.Event()
+
+    @staticmethod
+    def _identity(file: Path) -> str:
+        if not file.exists():
+            file.write_text(json.dumps({"id": str(uuid.uuid4())}))
+        return str(json.loads(file.read_text())["id"])
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        """Whether it may run further epochs."""
+        return not self._ended.is_set()
+
+    def exception(self) -> Exception | None:
+        """Why it ended, if it failed."""
+        return self._failure
+
+    def stop(self) -> None:
+        """End it."""
+        self._ended.set()
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Wait for its end."""
+        ended = self._ended.wait(timeout)
+        if self._failure is not None:
+            raise self._failure
+        return None if timeout is None else ended
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """Run all epochs that the source has."""
+        try:
+            while (epoch := self._next()) is not None:
+                self._run(epoch)
+        except Exception as error:
+            self._failure = error
+            self._ended.set()
+            raise
+
+    def _next(self) -> int | None:
+        newest = _newest(self._offsets)
+        epoch = 0 if newest is None else newest + (_newest(self._commits) == newest)
+        return epoch if epoch < self._source.available and self.isActive else None
+
+    def _run(self, epoch: int) -> None:
+        self._source.sparkSession.tasks.epoch = epoch
+        _log(self._offsets / str(epoch), ["v1", "{}", str(epoch + 1)])
+        self._function(self._source.rows_of(epoch), epoch)
+        _log(self._commits / str(epoch), ["v1", "{}"])
+
+
+def _newest(folder: Path) -> int | None:
+    return max((int(file.name) for file in folder.iterdir() if file.name.isdigit()), default=None)
+
+
+def _log(file: Path, lines: Sequence[str]) -> None:
+    partial = file.with_name(f".{file.name}.writing")
+    partial.write_text("\n".join(lines))
+    partial.rename(file)
