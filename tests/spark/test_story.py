@@ -18,7 +18,7 @@ from tether.spark.running.recent import RecentGlimpses
 def told_anywhere() -> set[str]:
     """First arguments of all calls of ``story.add`` and the like in the runtime."""
     found = set()
-    for path in (Path(tether.__file__).parent / "spark").glob("*.py"):
+    for path in Path(tether.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("story.add"):
                 assert isinstance(node.args[0], ast.Constant)

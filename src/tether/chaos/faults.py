@@ -142,7 +142,11 @@ def hang(pid: int, seconds: float) -> None:
     os.kill(pid, 0)  # an error if there is none
     # Whoever wakes it must not be asleep itself, and must hold none of its files and locks. It is who
     # stops it, too: were that done here, a busy machine could do it after the waking, and for good.
-    stop, go_on = f"kill -STOP {int(pid)}; echo", f"sleep {float(seconds)}; kill -CONT {int(pid)}"
+    # On a busy machine a process may take its time to notice that it is to stop, and SIGCONT would
+    # take back a stop that has not happened yet. So the time begins once it has (or is dead).
+    stopped = f"grep -qs '^State:.[TZX]' /proc/{int(pid)}/status || ! kill -0 {int(pid)}"
+    stop = f"kill -STOP {int(pid)}; until {stopped}; do sleep 0.001; done; echo"
+    go_on = f"sleep {float(seconds)}; kill -CONT {int(pid)}"
     stopping = subprocess.Popen(  # noqa: S603 - fixed words and two numbers
         ["/bin/sh", "-c", f"trap '' PIPE; {stop}; {go_on}"],
         stdin=subprocess.DEVNULL,

@@ -57,6 +57,7 @@ class Approximate:
             buy room for as much drift again as half of θ.
 
     Example:
+        >>> from tether.core.placement import Placement
         >>> policy = Approximate(1000)
         >>> place = Placement(copies=5)
         >>> fresh = policy.initial()

@@ -47,6 +47,7 @@ class Barrier(ExactPolicy):
         patience: Intervals after which a snapshot that is not complete is given up.
 
     Example:
+        >>> from tether.core.placement import Placement
         >>> policy = Barrier(10)
         >>> aligned = BarrierAligned(epoch=20, number=2, complete=1)
         >>> fresh, asked = policy.step(policy.initial(), aligned, Placement())

@@ -28,6 +28,7 @@ class MiniBatch(ExactPolicy):
     whatever the divergence: one that counts keys may be 0 though values have changed.
 
     Example:
+        >>> from tether.core.placement import Placement
         >>> policy = MiniBatch()
         >>> done = EpochApplied(epoch=1, divergence=3.0, items=7)
         >>> policy.step(policy.initial(), done, Placement())[1]

@@ -28,6 +28,7 @@ class NoTolerance:
     there to measure what the other policies cost (AF-Stream 2019 §6.1).
 
     Example:
+        >>> from tether.core.placement import Placement
         >>> policy = NoTolerance()
         >>> policy.threshold(policy.initial(), Placement())
         inf

@@ -27,6 +27,7 @@ def terms_of(policy: Policy, placement: Placement) -> str:
     When a backup is started early, or how far down it saves, is not among them.
 
     Example:
+        >>> from tether.core.placement import Placement
         >>> from tether.policies.approximate import Approximate
         >>> here, there = Placement(copies=2), Placement(copies=4)
         >>> terms_of(Approximate(10), here) == terms_of(Approximate(10.0, early=0.9), here)
@@ -74,6 +75,8 @@ def counted(
         window: How much of the stream an answer covers, if not all.
 
     Example:
+        >>> from tether.core.losses import LossRecord
+        >>> from tether.core.placement import Placement
         >>> from tether.policies.approximate import Approximate
         >>> lost = LossRecord(lost="a", epoch=3, at_most=600.0, theta=600.0, failures=0, under="?")
         >>> (loss,) = counted([lost], Approximate(20), Placement(), None)
@@ -108,6 +111,7 @@ def not_paid(theta: float, policy: Policy, placement: Placement, losses: int) ->
         losses: How many losses of state the slot has had.
 
     Example:
+        >>> from tether.core.placement import Placement
         >>> from tether.policies.approximate import Approximate
         >>> not_paid(300.0, Approximate(20), Placement(), losses=1)
         295.0

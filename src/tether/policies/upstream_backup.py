@@ -42,6 +42,7 @@ class UpstreamBackup(ExactPolicy):
             endless stream would else have ever more to replay.
 
     Example:
+        >>> from tether.core.placement import Placement
         >>> policy = UpstreamBackup(of_items=1000)
         >>> policy.step(policy.initial(), RowsReady(epoch=1, items=9), Placement())[1]
         (LogRows(epoch=1),)
