@@ -88,7 +88,7 @@ EXTRAS := --extra spark --extra cli --extra s3
 # What only tests and benchmarks need: adapters of other libraries, plots, a solver.
 MORE_EXTRAS := --extra plots --extra plan --extra river --extra sketches
 
-lock: environment ## pin all packages anew in requirements/, from pyproject.toml
+lock: environment ## pin all packages in requirements/, from pyproject.toml
 	$(COMPILE) pyproject.toml $(EXTRAS) --output-file requirements/runtime.txt
 	$(COMPILE) pyproject.toml $(EXTRAS) $(MORE_EXTRAS) --group dev --constraint requirements/runtime.txt \
 		--output-file requirements/dev.txt

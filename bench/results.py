@@ -36,7 +36,7 @@ class ResultLog:
     Args:
         path: The file; made if it is not there.
         identity: What the results depend on. A log of another identity is refused.
-        resume: Go on with what is there; otherwise begin anew.
+        resume: Go on with what is there; otherwise start from the beginning.
     """
 
     def __init__(self, path: Path, identity: dict[str, Any], *, resume: bool) -> None:
@@ -52,7 +52,7 @@ class ResultLog:
             raise BadValueError(
                 f"{path.name} holds results of another scenario or seed.",
                 why="Its first line is not that of this experiment.",
-                do="Run without --resume, which begins anew.",
+                do="Run without --resume, which starts from the beginning.",
             )
         for line in lines[1:]:
             self._found[line["contender"], line["round"]] = Measurement(**line["measurement"])

@@ -1,4 +1,4 @@
-"""The ``tether`` command killed again and again, and started anew on the same directories."""
+"""The ``tether`` command killed again and again, and restarted on the same directories."""
 
 from __future__ import annotations
 

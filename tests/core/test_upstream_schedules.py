@@ -75,7 +75,7 @@ def sends_before_it_logs(box: up.Outbox, event: up.OutboxEvent) -> Any:
 
 
 def makes_again_what_is_logged(box: up.Outbox, event: up.OutboxEvent) -> Any:
-    """A sender that came back numbers what it makes again anew."""
+    """A sender that came back numbers what it makes again from the start."""
     return up.send_logged(replace(box, made=max(box.made, box.logged)), event)
 
 
@@ -87,7 +87,7 @@ BROKEN = {
     "acknowledged before it is saved": (PIPELINE, Rules(take=acknowledges_on_receipt)),
     "duplicates are taken": (PIPELINE, Rules(take=takes_twice)),
     "sent before it is logged": (PIPELINE, Rules(send=sends_before_it_logs)),
-    "outputs are numbered anew": (PIPELINE, Rules(send=makes_again_what_is_logged)),
+    "outputs are numbered again": (PIPELINE, Rules(send=makes_again_what_is_logged)),
     "replayed in another order": (DIAMOND, Rules(order=any_order)),
 }
 

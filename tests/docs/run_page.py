@@ -2,7 +2,7 @@
 
 ``run_page.py PAGE`` runs one page where it is started; with several pages each runs in a folder of its
 own, and what became of it is written to ``outcome`` there. Several pages share one Java process, which
-takes longer to start than most pages to run; Spark itself is started anew for each.
+takes longer to start than most pages to run; Spark itself is started again for each.
 
 A program of its own, so that pages start from nothing and can be ended when they take too long. The
 blocks run as the main module: what they define then travels to Spark's workers as from a user's own

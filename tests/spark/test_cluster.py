@@ -45,7 +45,7 @@ def places(story, *, before=float("inf")):
 
 
 def epoch_of_the_move(story):
-    """When the slots were spread anew: once Spark has replaced the executor, which takes its time."""
+    """When the slots were spread again: once Spark has replaced the executor, which takes its time."""
     return next((event["epoch"] for event in story if event["what"] == "respread"), None)
 
 
@@ -71,7 +71,7 @@ def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, ep
         if epochs > 7:  # in so many, Spark has started another executor, and it has got its slot
             assert move is not None
             last = {path[-1] for path in places(stories).values()}
-            assert len(last) == 3, f"slots were not spread anew: {last}"
+            assert len(last) == 3, f"slots were not spread again: {last}"
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Cutting Spark's logs back, on directories like those that Spark 4.3 leaves, and beginning anew."""
+"""Cutting Spark's logs back, on directories like those that Spark 4.3 leaves, and restarting."""
 
 from __future__ import annotations
 

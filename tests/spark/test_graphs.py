@@ -347,7 +347,7 @@ def test_windows_by_event_time_end_when_the_watermark_has_passed_them(spark, tmp
 
 
 def test_a_flush_between_epochs_leaves_the_clock_alone(spark, tmp_path):
-    """As where slots are spread anew: windows that are about to end still do."""
+    """As where slots are spread again: windows that are about to end still do."""
     stamps = [[1, 30], [59, 131]]
     tables = [pa.table({"at": pa.array(s, pa.timestamp("s"))}) for s in stamps]
     write_epochs(tmp_path / "in", tables)

@@ -47,7 +47,7 @@ def state(request: pytest.FixtureRequest) -> SlotState:
 
 @pytest.fixture
 def reattach() -> Callable[[Arena], Arena]:
-    """Attach anew, as another process would: nothing is shared but the files."""
+    """Attach again, as another process would: nothing is shared but the files."""
 
     def again(arena: Arena) -> Arena:
         arena.release()

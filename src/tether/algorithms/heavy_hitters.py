@@ -110,7 +110,7 @@ class LocalSketch(Operator):
         """The counters; the same as of the last sending; and the candidates already named."""
         size = self._sketch.size
         self._counters = state.vector("counters", size, dtype="int64", divergence="max")
-        # Neither is worth a backup: after a loss both are made anew.
+        # Neither is worth a backup: after a loss both are rebuilt.
         none = {"value": 0.0}
         self._sent = state.vector("sent", size, dtype="int64", divergence="max", weights=none)
         self._named = state.table(

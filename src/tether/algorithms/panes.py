@@ -67,7 +67,7 @@ def check_window(panes: int, pane: float) -> None:
 
 
 def drop_dead_rows(table: Table, alive: NDArray[np.bool_], *, least: int = 4096) -> None:
-    """Make a table anew without its dead rows, once they are most of it.
+    """Rebuild a table without its dead rows, once they are most of it.
 
     So its cost is spread over as many rows as it takes out.
     """

@@ -115,7 +115,7 @@ def decode_entry(data: bytes) -> Numbered:
     raise BackupUnreadableError(
         "A commit record cannot be read.",
         why=found if isinstance(found, str) else "Something follows it.",
-        do="Restore the backup directory from a copy, or start anew in an empty one.",
+        do="Restore the backup directory from a copy, or start again in an empty one.",
     )
 
 

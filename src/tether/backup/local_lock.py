@@ -95,7 +95,7 @@ class LocalLock(HeldLock):
         raise BackupError(
             f"The backup directory {self._path.parent} was removed or replaced.",
             why="Its lock file is not the one that this query locked when it started.",
-            do="Stop the query; put the directory back, or start anew with an empty one.",
+            do="Stop the query; put the directory back, or start again with an empty one.",
         )
 
     def release(self) -> None:

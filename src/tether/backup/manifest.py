@@ -23,10 +23,10 @@ given from them."""
 
 ADVICE = {
     "program": "If the new code means the same by its state, allow the change of 'program'.",
-    "state": "The stored state does not fit the new schema: undo the change or start anew.",
+    "state": "The stored state does not fit the new schema: undo it, or start in an empty directory.",
     "slots": "State is placed by key in a fixed number of slots: restore the old parallelism.",
     "policy": "If the new bound is meant, allow the change of 'policy'.",
-    "keys": "State was placed by the old keys: restore them or start anew.",
+    "keys": "State was placed by the old keys: restore them, or start in an empty directory.",
 }
 """What to do about each part of a fingerprint that has changed."""
 
@@ -93,7 +93,7 @@ def decode_manifest(data: bytes) -> Manifest:
         raise BackupUnreadableError(
             "The manifest of the backup directory cannot be read.",
             why=f"It is damaged or is not a manifest: {error}.",
-            do="Restore manifest.json from a copy, or start anew in an empty backup directory.",
+            do="Restore manifest.json from a copy, or start again in an empty backup directory.",
         ) from error
     if manifest is None:
         older = found < FORMAT

@@ -1,7 +1,7 @@
 """One driver at a time on an object store, by a lease.
 
 An object store frees nothing when a process dies, so the lock is an object that says until when it
-holds, and a thread of the holder that writes it anew well before.
+holds, and a thread of the holder that rewrites it well before.
 """
 
 from __future__ import annotations

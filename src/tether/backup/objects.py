@@ -192,7 +192,7 @@ class ObjectStore:
                 self._mark.write(end)
             return end
         except BaseException:
-            self._commits = None  # what the store holds now must be looked at anew
+            self._commits = None  # what the store holds now must be looked at again
             raise
 
     def read_commits(self) -> CommitLog:

@@ -193,5 +193,5 @@ def missing_manifest(place: str) -> BackupUnreadableError:
     return BackupUnreadableError(
         f"The backup store {place} has no manifest.",
         why="It holds backups, but nothing says of which query and program.",
-        do=f"Restore {MANIFEST} from a copy, or start anew with an empty backup directory.",
+        do=f"Restore {MANIFEST} from a copy, or start again with an empty backup directory.",
     )

@@ -45,7 +45,7 @@ def require_whole(chain: RestoredChain, what: str, *, or_else: str = "") -> None
         raise BackupUnreadableError(
             what,
             why="; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in chain.unreadable),
-            do="Restore the backup directory from a copy, or start anew with an empty backup "
+            do="Restore the backup directory from a copy, or start again with an empty backup "
             f"directory and Spark checkpoint. {or_else}".rstrip(),
         )
 
@@ -114,6 +114,6 @@ def _nothing_older(
     return BackupUnreadableError(
         f"Slot {slot} of {operator!r} cannot be restored.",
         why=f"No full backup of it can be read, and nothing older exists. {reasons}",
-        do="Restore the backup directory from a copy, or start anew with an empty backup "
+        do="Restore the backup directory from a copy, or start again with an empty backup "
         "directory and Spark checkpoint.",
     )

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 
 class SenderState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a sender remembers. A sender that starts anew takes a new name, and numbers from 1.
+    """All that a sender remembers. A sender that restarts takes a new name, and numbers from 1.
 
     Example:
         >>> SenderState(sent=5, accepted=5, acked=3).at_risk

@@ -262,7 +262,7 @@ def replay(log: Iterable[BackUpItems | BackUpPunctuation | DropItems], after: in
 def recovered(saved: ReceiverState, chosen: Replay) -> ReceiverState:
     """The receiver's state after a loss, before ``chosen`` is processed again.
 
-    Numbers of lost items above ``chosen`` are given anew: nothing durable has them.
+    Numbers of lost items above ``chosen`` are used again: nothing durable has them.
 
     Args:
         saved: As stored with the newest readable backup, of items or of the state.

@@ -74,7 +74,7 @@ def rewind(checkpoint: str, **options: Any) -> Rewound:
     for number in offsets:
         if number > batch:
             _remove(fs, f"{root}/offsets/{number}")
-    # Backups of versions that are made anew, maybe from other batches, must not be found again.
+    # Backups of versions that are written again, maybe from other batches, must not be found again.
     for file in fs.find(f"{root}/state"):
         name = BACKUP.fullmatch(file.rpartition("/")[2])
         if name and int(name[1]) > batch:

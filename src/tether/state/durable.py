@@ -334,7 +334,7 @@ class DurableCells:
         self.pending.drop()
 
     def _afresh(self, rows: Rows) -> Divergence:
-        """The divergence computed anew, given all rows that may differ."""
+        """The divergence recomputed, given all rows that may differ."""
         pairs = (self.sides(some) for _, some in pieces(rows))
         return self.distance.afresh(pairs, narrow=self._narrow(CHUNK))
 

@@ -93,7 +93,7 @@ class Phase(IntEnum):
     * ``CLEAN``: the state is that of ``version``; there is nothing to roll back to.
     * ``APPLYING``: an epoch is being applied, or was when the process died: roll back first.
     * ``COMMITTED``: the state is that of ``version``, and that epoch can still be rolled back.
-    * ``RESTORING``: backups are being loaded, or were when the process died: create anew.
+    * ``RESTORING``: backups are being loaded, or were when the process died: recreate it.
     """
 
     CLEAN = 0

@@ -40,7 +40,7 @@ class Images:
             raise ArenaError(
                 f"The arena is damaged: its file {_name(word)} is missing or cut off.",
                 why="Something other than Tether changed it.",
-                do="Create the arena anew and restore the state from its backups.",
+                do="Recreate the arena and restore the state from its backups.",
             )
         return image.tobytes()
 

@@ -224,7 +224,7 @@ class Index:
         return _shifted(hashes, _LARGEST - self._bits)
 
     def _rebuild(self, batch: Batch, rows: int, more: int, boundary: int) -> None:
-        """Place all rows anew in a file of the right size, then switch to it with one store.
+        """Place all rows again, in a file of the right size, then switch to it with one store.
 
         Rows below ``boundary`` are placed first, so that none of them depends on a later one.
         """

@@ -54,7 +54,7 @@ class Place:
             raise ArenaError(
                 f"The arena is damaged: its file {self._prefix + name} is missing.",
                 why="Something other than Tether removed it.",
-                do="Create the arena anew and restore the state from its backups.",
+                do="Recreate the arena and restore the state from its backups.",
             )
         segment = self.store.segment(self._prefix + name, dtype, width, slack=slack)
         self._segments[name] = segment
@@ -76,7 +76,7 @@ class Place:
         self.store.remove(self._prefix + name)
 
     def forget(self) -> None:
-        """Stop refreshing all segments: the primitive is about to open them anew."""
+        """Stop refreshing all segments: the primitive is about to reopen them."""
         self._segments.clear()
 
     def refresh(self) -> None:

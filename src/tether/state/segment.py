@@ -32,7 +32,7 @@ class Segment(Protocol):
     """A one- or two-dimensional array that can grow in its first dimension."""
 
     data: Array
-    """View of all allocated elements. Take it anew after every ``ensure``."""
+    """View of all allocated elements. Take it again after every ``ensure``."""
 
     def ensure(self, length: int) -> None:
         """Make room for ``length`` elements; elements never used before are zero."""
@@ -214,7 +214,7 @@ def _extend(descriptor: int, size: int) -> None:
     try:
         os.ftruncate(descriptor, max(size, os.fstat(descriptor).st_size))
     except OSError:
-        return  # a limit on file sizes: then the next growth maps anew
+        return  # a limit on file sizes: then the next growth maps it again
 
 
 def _pages(size: int) -> int:

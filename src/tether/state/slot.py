@@ -68,7 +68,7 @@ class SlotState(Declarations):
             raise ArenaError(
                 "This arena was made for another policy.",
                 why=f"It does {'not ' if track else ''}keep track of backups.",
-                do="Create it anew and restore the state from its backups.",
+                do="Recreate it and restore the state from its backups.",
             )
         self._track = track
         self._load()
@@ -132,7 +132,7 @@ class SlotState(Declarations):
             raise ArenaError(
                 f"The arena is damaged: its file {name} cannot be read.",
                 why=str(error),
-                do="Create the arena anew and restore the state from its backups.",
+                do="Recreate the arena and restore the state from its backups.",
             ) from error
         return spec
 
@@ -248,7 +248,7 @@ class SlotState(Declarations):
             Whether there was anything to undo.
 
         Raises:
-            BadValueError: The state is not fully restored; it must be created anew.
+            BadValueError: The state is not fully restored; it must be recreated.
         """
         self._expect(Phase.CLEAN, Phase.APPLYING, Phase.COMMITTED)
         if self._words[PHASE] == Phase.CLEAN:
@@ -265,7 +265,7 @@ class SlotState(Declarations):
             raise BadValueError(
                 f"The slot's state is in phase {self.phase.name}.",
                 why=f"This is possible only in phase {' or '.join(p.name for p in phases)}.",
-                do="Roll back an unfinished epoch, or create the arena anew after an unfinished "
+                do="Roll back an unfinished epoch, or recreate the arena after an unfinished "
                 "restore.",
             )
 
@@ -336,13 +336,13 @@ class SlotState(Declarations):
         """Start to load backups into fresh primitives.
 
         Until ``finish_restore`` the state counts as half-made: no epoch can begin on it, and who
-        finds it after a kill has to create it anew.
+        finds it after a kill has to recreate it.
         """
         self._expect(Phase.CLEAN)
         if self.version >= 0:
             raise BadValueError(
                 "A state that epochs were applied to cannot be restored into.",
-                do="Create the arena anew.",
+                do="Recreate the arena.",
             )
         self._words[PHASE] = Phase.RESTORING
 
@@ -374,7 +374,7 @@ class SlotState(Declarations):
         """Make a kept attachment see what other processes did since; microseconds if nothing.
 
         Returns:
-            False if the arena was removed or created anew meanwhile: attach again.
+            False if the arena was removed or recreated meanwhile: attach again.
         """
         if self._arena is not None and not self._arena.valid():
             return False
