@@ -1,0 +1,220 @@
+"""The take-over protocol: stable answers once, right, never withdrawn; one run that is the query."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tether.protocols import take_over as to
+
+from .take_over_run import World, upto
+
+EVENTS = ("main", "twin", "obey", "lose_main", "lose_twin", "crash")
+STRATEGIES: tuple[to.Strategy, ...] = ("process", "delay", "suspend")
+
+
+def happen(world: World, what: str) -> None:
+    {
+        "main": world.run_main,
+        "twin": world.run_twin,
+        "obey": world.obey,
+        "lose_main": world.lose_main,
+        "lose_twin": world.lose_twin,
+        "crash": world.crash,
+    }[what]()
+
+
+def check(world: World) -> None:
+    """At any moment: what has been given is right, and one run is the query."""
+    assert set(world.sink.tentative).isdisjoint(world.sink.stable)
+    # Until the record main's slots are the query, after it the twin's: the snapshot tells which.
+    if world.protocol.phase == "whole":
+        assert world.note is None or world.protocol.note is None
+        assert world.protocol.twin is None
+
+
+def check_end(world: World) -> None:
+    """In the end: every epoch has its stable answer, none is tentative, the state is exact."""
+    assert world.main == upto(world.committed)
+    assert sorted(world.sink.stable) == list(range(world.committed + 1))
+    assert not world.sink.tentative
+    assert world.note is None
+    assert world.twin is None
+
+
+def run(events: list[str], strategy: to.Strategy, every: int) -> World:
+    world = World(strategy, every)
+    for what in events:
+        happen(world, what)
+        check(world)
+    world.settle(5)
+    check_end(world)
+    return world
+
+
+TEN_LOSSES = [*["main"] * 7, *["lose_main", "obey", "obey", "main", "twin"] * 10]
+CRASHES = [*["main"] * 5, *["lose_main", "obey", "obey", "main", "twin", "crash"] * 10]
+
+
+@given(
+    st.lists(st.sampled_from(EVENTS + ("main", "twin", "obey") * 3), max_size=150),
+    st.sampled_from(STRATEGIES),
+    st.integers(1, 6),
+)
+@example(TEN_LOSSES, "delay", 4)
+@example(CRASHES, "delay", 4)
+@example(CRASHES, "suspend", 3)
+def test_any_schedule_ends_exact(events: list[str], strategy: to.Strategy, every: int) -> None:
+    run(events, strategy, every)
+
+
+def paths() -> list[int]:
+    """Numbers of instructions after which to crash."""
+    return list(range(14))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("after", paths())
+def test_crash_after_every_step(strategy: to.Strategy, after: int) -> None:
+    world = World(strategy, 4)
+    for _ in range(7):
+        world.run_main()
+    world.lose_main()
+    done = 0
+    for _ in range(200):
+        if world.asked:
+            world.obey()
+            done += 1
+        elif world.protocol.phase == "whole":
+            break
+        else:
+            world.run_twin()
+            if world.committed < 9:
+                world.run_main()
+        if done == after:
+            world.crash()
+            break
+    check(world)
+    world.settle(4)
+    check_end(world)
+
+
+def test_third_failure_while_the_twin_runs_starts_another_from_the_same_snapshot() -> None:
+    world = World("delay", 4)
+    for _ in range(7):
+        world.run_main()
+    world.lose_main()
+    while world.asked:
+        world.obey()
+    world.run_twin()
+    world.lose_main()
+    world.lose_twin()
+    starts = [one for one in world.asked if isinstance(one, to.StartTwin)]
+    assert [(one.twin, one.snapshot) for one in starts] == [(2, 3)]
+    world.settle(3)
+    check_end(world)
+
+
+def test_suspended_main_gives_no_tentative_row() -> None:
+    world = World("suspend", 4)
+    for _ in range(7):
+        world.run_main()
+    world.lose_main()
+    for _ in range(40):
+        while world.asked:
+            world.obey()
+        world.run_main()
+        world.run_twin()
+        assert not world.sink.tentative
+    check_end(world)
+
+
+def test_healing_gives_nothing_and_writes_no_note() -> None:
+    state = to.TakeOver(main=8, tentative=False)
+    state, asked = to.step(state, to.Lost(epoch=9, snapshot=4))
+    assert asked == (to.StartTwin(twin=1, snapshot=4),)
+    assert state.kind(9) == "stable"
+    for epoch in (5, 6, 7):
+        assert not state.speaks(epoch)
+        state, asked = to.step(state, to.TwinEnded(epoch=epoch, twin=1))
+    assert asked == (to.HoldMain(),)
+    state, asked = to.step(state, to.MainHeld(epoch=8))
+    assert asked == ()
+    state, asked = to.step(state, to.TwinEnded(epoch=8, twin=1))
+    assert asked == (to.SaveTwin(twin=1, epoch=8),)
+    state, asked = to.step(state, to.TwinSaved(epoch=8, twin=1))
+    assert asked == (to.RecordTakeOver(epoch=8),)
+    state, asked = to.step(state, to.Recorded(epoch=8))
+    assert asked == (to.SwapIn(twin=1, epoch=8), to.ReleaseMain())
+    assert state.phase == "whole"
+
+
+# ---- the test can fail: each of these breaks one rule -------------------------------------------
+
+
+def broken(rule: str) -> World:
+    """A world in which one rule of the protocol does not hold."""
+
+    def step(state: to.TakeOver, event: to.Event) -> object:
+        if rule == "speaks of epochs given before" and isinstance(event, to.Noted):
+            state, asked = to.step(state, event)
+            early = state.note and replace(state.note, through=state.note.snapshot)
+            return replace(state, note=early), asked
+        if rule == "takes over before it is there" and isinstance(event, to.MainHeld):
+            state = replace(state, phase="saving", stopped=event.epoch, main=event.epoch)
+            return state, (to.SaveTwin(twin=state.twins, epoch=event.epoch),)
+        if rule == "no note" and isinstance(event, to.Lost) and state.phase == "whole":
+            state, asked = to.step(state, event)
+            return to.step(state, to.Noted(note=asked[0].note))
+        return to.step(state, event)
+
+    def resumed(note: to.Note | None, complete: int, epoch: int, **given: object) -> object:
+        if rule == "forgets the note":
+            return to.resumed(None, complete, epoch)
+        if rule == "forgets what was given" and note is not None:
+            note = replace(note, through=note.since - 1)
+        return to.resumed(note, complete, epoch, **given)  # type: ignore[arg-type]
+
+    return World("delay", 5, step=step, resumed=resumed)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "speaks of epochs given before",
+        "takes over before it is there",
+        "no note",
+        "forgets the note",
+        "forgets what was given",
+    ],
+)
+def test_breaking_a_rule_is_seen(rule: str) -> None:
+    with pytest.raises(AssertionError):
+        many_schedules(rule)
+
+
+def test_the_same_schedules_hold_otherwise() -> None:
+    many_schedules("none")
+
+
+def many_schedules(rule: str) -> None:
+    for crash_at in range(2, 20):
+        for twin_epochs in (0, 1, 2):
+            schedule(broken(rule), crash_at, twin_epochs)
+
+
+def schedule(world: World, crash_at: int, twin_epochs: int) -> None:
+    for _ in range(9):
+        world.run_main()
+    world.lose_main()
+    for round_ in range(40):
+        world.obey()
+        world.run_main()
+        for _ in range(twin_epochs):
+            world.run_twin()
+        if round_ == crash_at:
+            world.crash()
+    world.settle(3)
+    check_end(world)
