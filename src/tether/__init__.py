@@ -19,6 +19,9 @@ from tether.policies.no_tolerance import NoTolerance
 from tether.policies.upstream_backup import UpstreamBackup
 
 if TYPE_CHECKING:
+    from tether.spark.changes.feed import to_changes
+    from tether.spark.changes.memory import to_memory
+    from tether.spark.changes.reader import read_changes
     from tether.spark.epoch_sink import to_epochs
     from tether.spark.graph.consistency import ASP, BSP, SSP
     from tether.spark.query import Query
@@ -46,9 +49,12 @@ __all__ = [
     "Sliding",
     "TetherError",
     "UpstreamBackup",
+    "read_changes",
     "stream",
+    "to_changes",
     "to_epochs",
     "to_format",
+    "to_memory",
 ]
 
 _NEEDS_SPARK = {
@@ -56,9 +62,12 @@ _NEEDS_SPARK = {
     "BSP": "tether.spark.graph.consistency",
     "SSP": "tether.spark.graph.consistency",
     "Query": "tether.spark.query",
+    "read_changes": "tether.spark.changes.reader",
     "stream": "tether.spark.stream",
+    "to_changes": "tether.spark.changes.feed",
     "to_epochs": "tether.spark.epoch_sink",
     "to_format": "tether.spark.sinks",
+    "to_memory": "tether.spark.changes.memory",
 }
 
 

@@ -13,8 +13,8 @@ two replicas for that; ABS 2015 §5 stops). The steps, and what it means to die 
    (Nothing tentative has been given. The restarted query is tentative from e on.)
 2. Main goes on, tentative. (As after 1.)
 3. The twin starts from S. (Its state is resident only, so it is gone. A new twin starts from S.)
-4. The twin gives the stable output of epoch x, and the note says so before it goes on. (Died between the two: x is
-   given again, in place of itself. Died after: x is not given again by any later twin.)
+4. The twin gives the stable output of epoch x, and the note says so before it goes on. (Died
+   between the two: x is given again, in place of itself. Died after: no later twin gives x again.)
 5. Main stands still at the end of its epoch c, which Spark has committed. (As after 4.)
 6. The twin has come to the end of c, and its state as of c is durable. (No record names it yet: it
    does not count, and is swept away. As after 4.)

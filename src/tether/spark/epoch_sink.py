@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import fsspec
 from pyspark.sql import functions as F
 
+from tether.core.errors import BadValueError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -28,7 +30,16 @@ def numbered(sink: Sink) -> Sink:
 
     Args:
         sink: Gets the numbered rows.
+
+    Raises:
+        BadValueError: The sink keeps changes, and so has every row once already.
     """
+    if hasattr(sink, "write_changes"):
+        raise BadValueError(
+            "numbered=True was given with a sink of changes.",
+            why="It has every row once without it, and says of each which epoch it speaks of.",
+            do="Leave numbered out.",
+        )
 
     def write(rows: DataFrame, epoch: int) -> None:
         epoch_column = F.lit(epoch).cast("long").alias(EPOCH)

@@ -12,6 +12,7 @@ from tether.core.checks import amount
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.operator import Operator
 from tether.policies.no_tolerance import NoTolerance
+from tether.spark.changes.outlet import outlet_for
 from tether.spark.epoch_sink import numbered as with_numbers
 from tether.spark.graph.batch import batch_answer
 from tether.spark.graph.consistency import BSP
@@ -175,6 +176,7 @@ class Stream:
         accept_damage: bool = False,
         faults: Sequence[Fault] = (),
         numbered: bool = False,
+        tentative: bool | Sequence[str] = False,
     ) -> Query:
         """Start the query that ends here.
 
@@ -202,6 +204,11 @@ class Stream:
             faults: Failures on purpose, for tests and drills.
             numbered: Whether output rows carry their epoch and a number within it, in the columns
                 ``__epoch`` and ``__row``: what a sink needs to have every row once.
+            tentative: Whether outputs get tentative rows too, and their corrections: rows then say in
+                five more columns what they are (``_change_type``, ``_commit_version``,
+                ``_stability``, ``_epoch``, ``_fidelity``). Name the columns that tell rows apart
+                instead of True, and a correction says which row it replaces. ``tether.to_changes``
+                and ``tether.to_memory`` get them anyway.
 
         Returns:
             A handle with the habits of Spark's ``StreamingQuery``, and ``bound()`` and ``story()``.
@@ -211,6 +218,11 @@ class Stream:
             ends[stream_._node] = as_sink(sink)
         if numbered:
             ends = {node: with_numbers(sink) for node, sink in ends.items()}
+        where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
+        ends = {
+            node: outlet_for(sink, tentative, where, number)
+            for number, (node, sink) in enumerate(ends.items())
+        }
         sources = Flow(tuple(ends)).sources
         if not all(source.rows.isStreaming for source in sources):
             raise BadValueError(
@@ -247,7 +259,6 @@ class Stream:
             readable_epochs=readable_epochs(sources[0].rows.sparkSession),
         )
         check_exact(query)
-        where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
         return start_query(
             query, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
         )

@@ -1,0 +1,138 @@
+"""The one way by which the rows of every epoch, under every policy, reach a sink.
+
+A sink that did not ask for tentative rows is called with stable ones only, just as they are. One that
+did is called with rows that say what they are (:mod:`tether.spark.changes.columns`): for a tentative
+epoch at once, and again for the same epoch when its stable rows are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.core.errors import BadValueError
+from tether.spark.changes.columns import INSERT, Mark, check_columns, marked
+from tether.spark.changes.correction import corrected
+from tether.spark.changes.spool import TentativeSpool
+from tether.spark.sinks import take_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from tether.spark.sinks import Sink
+
+
+class Outlet:
+    """A sink, and how much it wants to know.
+
+    Args:
+        sink: The user's.
+        spool: Where its tentative rows are kept; None where it takes none.
+        key: Columns that say which row a correction replaces.
+    """
+
+    def __init__(
+        self, sink: Sink, spool: TentativeSpool | None = None, key: Sequence[str] = ()
+    ) -> None:
+        self.sink, self._spool, self._key = sink, spool, list(key)
+        self._write = getattr(sink, "write_changes", None)
+        self._checked = False
+
+    @property
+    def takes_tentative(self) -> bool:
+        """Whether the sink is given tentative rows, and their corrections."""
+        return self._spool is not None
+
+    def __call__(self, rows: DataFrame, epoch: int) -> None:
+        """Give the rows of an epoch of a query from which nothing is missing."""
+        self.give(rows, epoch, Mark("stable", epoch))
+
+    def give(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
+        """Give the rows of an epoch.
+
+        Args:
+            rows: The rows.
+            epoch: The epoch that they speak of.
+            mark: What is true of them.
+        """
+        if self._spool is None:
+            if mark.kind == "stable":
+                self.sink(rows, epoch)
+            return
+        if not self._checked:
+            check_columns(rows.columns, self._key)
+            self._checked = True
+        if mark.kind == "tentative":
+            kept = self._spool.keep(rows, epoch)
+            self._give(marked(kept, INSERT, epoch, mark), epoch, mark)
+            return
+        given = self._spool.given(rows.sparkSession, rows, epoch)
+        if given is None:
+            self._give(marked(rows, INSERT, epoch, mark), epoch, mark)
+            return
+        # Kept first: the operators run once, whatever is made of their rows.
+        stable = self._spool.keep(rows, epoch, "stable")
+        self._give(corrected(given, stable, epoch, mark, self._key), epoch, mark)
+
+    def _give(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
+        if self._write is None:
+            self.sink(rows, epoch)
+        else:  # it keeps the kinds of an epoch apart, also where it has no rows
+            self._write(rows, epoch, mark)
+
+    def outstanding(self) -> list[int]:
+        """Epochs whose rows are tentative so far, oldest first."""
+        return [] if self._spool is None else self._spool.outstanding()
+
+    def settle(self, epoch: int) -> None:
+        """The stable rows of an epoch have been given, and a note that says so is durable."""
+        if self._spool is not None:
+            self._spool.forget(epoch)
+
+    def take_back(self, epoch: int) -> None:
+        """The output of this epoch and all after it will be given again."""
+        take_back(self.sink, epoch)
+
+
+def bound_outlet(outlet: Sink, mark: Callable[[int], Mark | None]) -> Sink:
+    """An outlet for one of the runs of a query: what its rows are, the run knows.
+
+    Args:
+        outlet: The outlet; any other sink gets stable rows only.
+        mark: What is true of the rows of an epoch; None: they are not to be given.
+    """
+
+    def give(rows: DataFrame, epoch: int) -> None:
+        told = mark(epoch)
+        if told is not None and isinstance(outlet, Outlet):
+            outlet.give(rows, epoch, told)
+        elif told is not None and told.kind == "stable":
+            outlet(rows, epoch)
+
+    return give
+
+
+def outlet_for(sink: Sink, tentative: bool | Sequence[str], checkpoint: str, number: int) -> Outlet:
+    """The outlet of a sink, as the user asked for it.
+
+    Args:
+        sink: The user's.
+        tentative: Whether it wants tentative rows; or the columns that name a row. A sink that has
+            an attribute ``takes_tentative`` wants them anyway, and may name such columns in ``key``.
+        checkpoint: Spark's checkpoint directory.
+        number: The sink's among those of its query.
+
+    Raises:
+        BadValueError: What was asked for is neither.
+    """
+    if isinstance(tentative, str) or not isinstance(tentative, bool | list | tuple):
+        raise BadValueError(
+            f"tentative={tentative!r} cannot be used.",
+            do="Pass True, False, or a list of the columns that name a row of the output.",
+        )
+    key = [] if isinstance(tentative, bool) else list(tentative)
+    wants = bool(tentative) or bool(getattr(sink, "takes_tentative", False))
+    if not wants:
+        return Outlet(sink)
+    return Outlet(sink, TentativeSpool(checkpoint, number), key or getattr(sink, "key", ()))

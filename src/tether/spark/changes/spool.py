@@ -1,0 +1,66 @@
+"""Tentative rows that were given, kept until the stable ones come: only then can they be taken back.
+
+In Spark's checkpoint directory, as Parquet. The rows that a sink gets are read from here, so what is
+taken back later is what was given, whatever an operator makes of the epoch when it is run again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import fsspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DONE = "_SUCCESS"
+"""Spark's own mark that all of a directory has been written."""
+
+
+class TentativeSpool:
+    """The tentative rows of one sink.
+
+    Args:
+        checkpoint: Spark's checkpoint directory.
+        number: The sink's among those of its query.
+    """
+
+    def __init__(self, checkpoint: str, number: int) -> None:
+        self._url = f"{checkpoint}/tether/tentative/{number}"
+
+    def keep(self, rows: DataFrame, epoch: int, name: str = "given") -> DataFrame:
+        """Rows of an epoch, durable; those of its first run where it is run again."""
+        if not self._there(epoch, name):
+            rows.write.mode("overwrite").parquet(f"{self._url}/{epoch}/{name}")
+        return rows.sparkSession.read.schema(rows.schema).parquet(f"{self._url}/{epoch}/{name}")
+
+    def given(self, session: SparkSession, like: DataFrame, epoch: int) -> DataFrame | None:
+        """The tentative rows of an epoch that were given, if any were.
+
+        Args:
+            session: To read them with.
+            like: Rows of the same columns.
+            epoch: Their epoch.
+        """
+        if not self._there(epoch, "given"):
+            return None
+        return session.read.schema(like.schema).parquet(f"{self._url}/{epoch}/given")
+
+    def outstanding(self) -> list[int]:
+        """Epochs of which tentative rows were given and no stable ones yet, oldest first."""
+        files, root = fsspec.core.url_to_fs(self._url)
+        if not files.exists(root):
+            return []
+        files.invalidate_cache(root)
+        names = [path.rstrip("/").rsplit("/", 1)[-1] for path in files.ls(root, detail=False)]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def forget(self, epoch: int) -> None:
+        """The stable rows of an epoch have been given, and that is durable."""
+        files, root = fsspec.core.url_to_fs(self._url)
+        if files.exists(f"{root}/{epoch}"):
+            files.rm(f"{root}/{epoch}", recursive=True)
+
+    def _there(self, epoch: int, name: str) -> bool:
+        files, root = fsspec.core.url_to_fs(self._url)
+        return bool(files.exists(f"{root}/{epoch}/{name}/{_DONE}"))
