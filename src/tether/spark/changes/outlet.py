@@ -135,4 +135,4 @@ def outlet_for(sink: Sink, tentative: bool | Sequence[str], checkpoint: str, num
     wants = bool(tentative) or bool(getattr(sink, "takes_tentative", False))
     if not wants:
         return Outlet(sink)
-    return Outlet(sink, TentativeSpool(checkpoint, number), key or getattr(sink, "key", ()))
+    return Outlet(sink, TentativeSpool(checkpoint, number), key or getattr(sink, "key", []))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -90,13 +91,11 @@ def _history(spark: SparkSession, log: FeedLog, schema: StructType) -> DataFrame
 
 
 def _json(text: str) -> dict[str, Any]:
-    import json  # noqa: PLC0415 - for this alone
-
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 
 
-class _ChangesSource(DataSource):
+class _ChangesSource(DataSource):  # type: ignore[misc]  # untyped to us
     """The feed as a source of Spark's."""
 
     @classmethod
@@ -113,14 +112,14 @@ class _ChangesSource(DataSource):
         return _ChangesReader(self.options["path"], self.options["view"], schema)
 
 
-class _File(InputPartition):
+class _File(InputPartition):  # type: ignore[misc]
     """A file of a commit, and whether its rows are to be taken back."""
 
     def __init__(self, path: str, *, back: bool) -> None:
         self.path, self.back = path, back
 
 
-class _ChangesReader(DataSourceStreamReader):
+class _ChangesReader(DataSourceStreamReader):  # type: ignore[misc]
     """An offset is the version of the last commit that was read."""
 
     def __init__(self, path: str, view: str, schema: StructType) -> None:
