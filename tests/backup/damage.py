@@ -150,10 +150,10 @@ def gone_on(work: Path, policy: Policy, *, epochs: int = len(EPOCHS), **options:
 
 def _counts(query: Query, epochs: int) -> dict[int, int]:
     counts: dict[int, int] = {}
-    for part in query._driver._parts:
-        for node in part.operators:
-            program = part.program(node, epochs)
-            for slot in range(node.slots):
+    for runner in query._driver.runners:
+        for name, operator in runner.books.operators.items():
+            program = runner.orders.program(name, epochs, 0)
+            for slot in range(operator.slots):
                 with attached(program, slot, Owner.of(os.getpid())) as resident:
                     assert resident.found, resident.reason
                     assert resident.state.version == epochs - 1

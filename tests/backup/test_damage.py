@@ -98,7 +98,7 @@ def test_a_query_that_was_only_killed_goes_on(patient: Patient) -> None:
 
 def test_no_log_that_ends_early_and_no_old_copy_is_believed(patient: Patient) -> None:
     found = patient.survives(to_many_files(patient.pristine), arenas=False)
-    if patient.policy.recovery != "rewind":
+    if not patient.policy.recovery.rewinds:
         assert found["1 records less"].refused
     # Backup and checkpoint of one time are a query that goes on from there.
     assert not found["log, frames, checkpoint of an earlier time"].refused

@@ -147,7 +147,7 @@ class EpochRun:
                     back.append((way.receiver, made))
                 else:
                     arriving[way.receiver].append(made)
-        if live.version >= epoch and self.policy.recovery == "rewind" and live.before is None:
+        if live.version >= epoch and self.policy.recovery.rewinds and live.before is None:
             return  # it kept its state: these rows are in it
         if live.version == epoch:
             assert live.before is not None
@@ -234,7 +234,7 @@ class EpochRun:
             complete = self.coordinator.complete
             durable = -1 if complete is None else self.snapshot_epochs[complete]
         lost = [slot for slot, live in self.live.items() if live is None]
-        if self.policy.recovery == "last-epoch":
+        if self.policy.recovery.every_change:
             durable = {s: self.epoch - 1 if not self.epoch else e for s, e in durable.items()}
         plan = self.plan(self.case.graph, self.policy.recovery, lost, self.epoch, durable=durable)
         for slot in plan.keep:
@@ -251,9 +251,9 @@ class EpochRun:
 
     def _restored(self, back: Any) -> Live:
         found = Backup(-1, Counter(), SlotPolicyState())
-        if self.policy.recovery == "rewind" and self.coordinator.complete is not None:
+        if self.policy.recovery.rewinds and self.coordinator.complete is not None:
             found = self.parts[self.coordinator.complete][back.slot]
-        elif self.policy.recovery != "rewind" and self.backups[back.slot]:
+        elif not self.policy.recovery.rewinds and self.backups[back.slot]:
             found = self.backups[back.slot][-1]
         assert found.epoch == back.epoch
         live = Live(Counter(found.counts), found.epoch, found.policy)

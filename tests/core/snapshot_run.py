@@ -15,6 +15,7 @@ from tether.core.placement import Placement
 from tether.policies.events import BarrierAligned, Recovered
 from tether.policies.instructions import TakePart
 from tether.policies.memory import SlotPolicyState
+from tether.policies.recovery import FROM_SNAPSHOT
 from tether.protocols import alignment as al
 from tether.protocols import snapshots as sn
 from tether.protocols.rewind import plan_rewind
@@ -318,7 +319,7 @@ class SnapshotRun:
 
     def _go_back(self, lost: list[SlotId]) -> None:
         plan = self.rules.plan(
-            self.graph, "rewind", lost, self.epoch, durable=-1, partial=self.partial
+            self.graph, FROM_SNAPSHOT, lost, self.epoch, durable=-1, partial=self.partial
         )
         for back in plan.restore:
             self.live[back.slot] = None

@@ -8,6 +8,7 @@ from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.graph import Edge, Graph, Node, SlotId, mark_feedback
 from tether.policies.barrier import Barrier
 from tether.policies.mini_batch import MiniBatch
+from tether.policies.recovery import FROM_BACKUP, FROM_SNAPSHOT, LAST_EPOCH, REPLAY
 from tether.policies.upstream_backup import UpstreamBackup
 from tether.protocols.rewind import check_source, must_go_back, plan_rewind
 
@@ -61,32 +62,32 @@ def test_only_a_lost_slot_s_senders_go_back() -> None:
 
 def test_plans_by_kind_of_recovery() -> None:
     lost = [SlotId("map", 0)]
-    whole = plan_rewind(PAIRS.graph, "rewind", lost, 9, durable=4, partial=False)
+    whole = plan_rewind(PAIRS.graph, FROM_SNAPSHOT, lost, 9, durable=4, partial=False)
     assert len(whole.restore) == len(PAIRS.graph.slots)
     assert not whole.partial
     assert (whole.read_from, whole.void_from) == (5, 5)
-    loop = plan_rewind(LOOP.graph, "rewind", [SlotId("body", 0)], 9, durable=4)
+    loop = plan_rewind(LOOP.graph, FROM_SNAPSHOT, [SlotId("body", 0)], 9, durable=4)
     assert {back.slot.operator for back in loop.restore if back.feedback} == {"head"}
-    replay = plan_rewind(PAIRS.graph, "replay", lost, 9, durable={lost[0]: 6})
+    replay = plan_rewind(PAIRS.graph, REPLAY, lost, 9, durable={lost[0]: 6})
     assert [(back.slot, back.epoch, back.replay) for back in replay.restore] == [(lost[0], 6, True)]
     assert replay.read_from == 9
-    last = plan_rewind(PAIRS.graph, "last-epoch", lost, 9, durable=8)
+    last = plan_rewind(PAIRS.graph, LAST_EPOCH, lost, 9, durable=8)
     assert (last.restore[0].epoch, last.read_from) == (8, 9)
-    nothing = plan_rewind(PAIRS.graph, "rewind", [], 9, durable=4)
+    nothing = plan_rewind(PAIRS.graph, FROM_SNAPSHOT, [], 9, durable=4)
     assert (nothing.restore, nothing.read_from) == ((), 9)
 
 
 def test_plans_that_cannot_be_exact_are_refused() -> None:
     lost = [SlotId("map", 0)]
     for recovery, durable, says in (
-        ("last-epoch", 7, "no backup of epoch 8"),
-        ("within-bound", 8, "has no rewind"),
-        ("rewind", {lost[0]: 3}, "an epoch for each slot"),
+        (LAST_EPOCH, 7, "no backup of epoch 8"),
+        (FROM_BACKUP, 8, "has no rewind"),
+        (FROM_SNAPSHOT, {lost[0]: 3}, "an epoch for each slot"),
     ):
         with pytest.raises(BadValueError, match=says):
             plan_rewind(PAIRS.graph, recovery, lost, 9, durable=durable)  # type: ignore[arg-type]
     with pytest.raises(BadValueError, match="no slots"):
-        plan_rewind(PAIRS.graph, "rewind", [SlotId("map", 7)], 9, durable=4)
+        plan_rewind(PAIRS.graph, FROM_SNAPSHOT, [SlotId("map", 7)], 9, durable=4)
 
 
 def test_a_source_that_cannot_go_back_is_refused_only_where_it_must() -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
-from tether.engine.query.part import Part
+from tether.engine.query.rewinder import Rewinder
 from tether.spark.graph.exactness import same_again
 from tether.spark.logs.checkpoint import SparkCheckpoint
 from tether.testing.epochs import read_epochs, write_epochs
@@ -145,13 +145,13 @@ def test_a_second_loss_on_the_way_takes_all_back(run, monkeypatch):
     run.lose("keyed_aggregate", 1)
     stays = run.lose("keyed_aggregate", 0, epoch=0)
     Path(stays.marker).touch()  # not yet
-    go_back = Part.go_back
+    rewind = Rewinder.rewind
 
-    def lose_another(part, *args):
-        go_back(part, *args)
+    def lose_another(rewinder, *args):
+        rewind(rewinder, *args)
         Path(stays.marker).unlink(missing_ok=True)
 
-    monkeypatch.setattr(Part, "go_back", lose_another)
+    monkeypatch.setattr(Rewinder, "rewind", lose_another)
     stream = run.rows().apply(KeyedAggregate(), key="k", parallelism=3)
     assert run.finish(stream) == [(1, 2), (3, 0)]
 

@@ -14,7 +14,7 @@ from tether.backup.history import CommitHistory
 from tether.core.windows import Hopping
 from tether.engine.event_time import advance
 from tether.engine.messages import StreamClock
-from tether.engine.query.commit_entries import clock_commit, clock_has_news, stored_clock
+from tether.engine.query.clocks import clock_commit, clock_has_news, stored_clock
 from tether.engine.slot.windows import ended_windows
 from tether.policies.approximate import Approximate
 

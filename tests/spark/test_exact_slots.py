@@ -10,8 +10,13 @@ import pytest
 from hypothesis import settings
 
 import tether
+from tether.backup.commitcodec import LogEnd
+from tether.backup.history import CommitHistory
 from tether.chaos.faults import Fault
 from tether.core.errors import BackupUnreadableError
+from tether.core.graph import SlotId
+from tether.engine.ports import SystemClock
+from tether.engine.query.commit_log import OpenCommitLog, RunIds
 from tether.engine.query.snapshot_keeper import SnapshotKeeper
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.residents import Resident
@@ -24,6 +29,8 @@ from tether.state.identity import Owner
 
 from .one_slot import Harness
 from .test_slot_protocol import SlotMachine
+
+COUNT = SlotId("count", 0)
 
 
 class ReplayingSlotMachine(SlotMachine):
@@ -90,32 +97,36 @@ def test_rows_are_kept_no_longer_than_a_backup_needs_them(logging):
 
 
 class SnapshotHarness(Harness):
-    """A driver that keeps snapshots of one slot, as ``Part`` does."""
+    """A driver that keeps snapshots of one slot, as the query's runner does."""
 
     def __init__(self, policy, root):
         super().__init__(policy, root)
         self.story = Story()
-        self.keeper = SnapshotKeeper(policy, [("count", 0)], self.story, readable=100)
-        self.barrier = None
+        self.commits = OpenCommitLog(self.store, CommitHistory(), LogEnd())
+        self.keeper = SnapshotKeeper(
+            policy,
+            [COUNT],
+            self.story,
+            readable=100,
+            clock=SystemClock(),
+            log=self.commits,
+            ids=RunIds("q", "r"),
+        )
 
     def program(self, epoch, purpose="epoch", faults=()):
         program = super().program(epoch, purpose, faults)
-        control = msgspec.structs.replace(program.control, snapshot=self.barrier)
+        control = msgspec.structs.replace(program.control, snapshot=self.keeper.barrier)
         object.__setattr__(program, "control", control)
         return program
 
     def epoch(self, batches, faults=()):
         epoch = self.committed + 1
-        self.complete_snapshot(epoch)
-        self.barrier = self.keeper.begin(epoch)
+        self.keeper.complete(epoch)
+        self.keeper.begin(epoch)
         status = self.run(epoch, batches, faults=faults)
-        self.keeper.note(epoch, {("count", 0): status}, {})
+        self.keeper.note(epoch, {COUNT: status}, {})
         self.lineage, self.committed = status.lineage, epoch
         return status
-
-    def complete_snapshot(self, epoch):
-        history = self.store.read_commits().history
-        self.keeper.complete(self.store, history, epoch, query_id="q", run_id="r")
 
     def complete(self):
         return self.store.read_commits().history.complete_snapshot(self.committed + 1)
@@ -151,7 +162,7 @@ def test_a_slot_goes_on_from_its_part_only_if_that_is_of_the_epoch_before(snapsh
     slot.lose_state()
     with pytest.raises(LostStateError):
         slot.epoch([[4]])
-    slot.keeper.lost("test", 4)
+    slot.keeper.give_up("test", 4)
     slot.committed = slot.complete().epoch
     assert slot.committed == 2
     slot.lineage = "none has this"
@@ -214,13 +225,13 @@ def test_flushing_writes_a_complete_snapshot_of_the_last_epoch(snapshots):
     slot = snapshots(Barrier(50))
     for epoch in range(5):
         slot.epoch([[epoch]])
-    slot.barrier = slot.keeper.next()
+    slot.keeper.begin_last(4)
     from tether.engine.slot.beside import SlotBesideEpochs
 
     work = SlotBesideEpochs(slot.program(4, "flush"), 0, "attempt", Owner.of(0))
     work.flush()
-    slot.keeper.note(4, {("count", 0): work.status}, {})
-    slot.complete_snapshot(5)
+    slot.keeper.note(4, {COUNT: work.status}, {})
+    slot.keeper.complete(5)
     assert slot.complete().epoch == 4
     slot.lineage = work.status.lineage
     slot.lose_state()

@@ -28,8 +28,7 @@ _stores = iter(range(1 << 30))
 
 
 def operator(name: str, policy: Any, receiver: str | None = None) -> Any:
-    node = SimpleNamespace(feedback_to=None if receiver is None else SimpleNamespace(name=receiver))
-    return SimpleNamespace(name=name, node=node, policy=policy, placement=Placement())
+    return SimpleNamespace(name=name, feedback_to=receiver, policy=policy, placement=Placement())
 
 
 class PartOfLoop:

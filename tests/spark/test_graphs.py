@@ -362,8 +362,8 @@ def test_a_flush_between_epochs_leaves_the_clock_alone(spark, tmp_path):
         )
     )
     query.processAllAvailable()
-    (part,) = query._driver._parts
-    part.flush(part.committed_epoch)
+    (runner,) = query._driver.runners
+    runner.flush(runner.committed_epoch)
     write_epochs(tmp_path / "in", [pa.table({"at": pa.array([132], pa.timestamp("s"))})], first=2)
     query.processAllAvailable()
     assert query.bound().spent == 0

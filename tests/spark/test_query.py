@@ -23,7 +23,7 @@ from tether.core.errors import (
     OutputSchemaError,
     QueryRefusedError,
 )
-from tether.spark.tasks.jobs import SlotJobs
+from tether.spark.tasks.cluster import SparkCluster
 from tether.testing.epochs import read_epochs, write_epochs
 
 from .counting import SCHEMA, CountingQuery, skewed_keys, true_counts
@@ -233,7 +233,7 @@ def test_input_already_partitioned_by_key_is_shuffled_to_its_slots_all_the_same(
 def test_slots_that_are_spread_anew_lose_nothing(counting, monkeypatch):
     """Executors never join in this session, so the runtime is told that they did."""
     looks = iter([False, False, True, False, True])
-    monkeypatch.setattr(SlotJobs, "lopsided", lambda *_: next(looks, False))
+    monkeypatch.setattr(SparkCluster, "lopsided", lambda *_: next(looks, False))
     query = counting.run(tether.Approximate(1e9))  # so nothing is durable but by the moves
     moves = [event.epoch for event in query.story() if event.what == "respread"]
     assert moves == [2, 4]

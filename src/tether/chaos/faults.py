@@ -170,7 +170,7 @@ def _strike(fault: Fault) -> bool:
         return False
     victim = os.getpid()
     if fault.action in ("executor", "hang-executor"):
-        from tether.spark.tasks.executor import executor_process  # noqa: PLC0415 - only for this fault
+        from tether.state.executor import executor_process  # noqa: PLC0415 - only for this fault
 
         victim = executor_process()
     if fault.action in ("hang", "hang-executor"):

@@ -15,13 +15,15 @@ from tether.core.windows import Decaying, Window
 from tether.policies.events import EpochApplied, Event, Flushed, Recovered, WindowEnd
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures
 from tether.policies.memory import SlotPolicyState
+from tether.policies.recovery import FROM_BACKUP
 from tether.policies.window_effects import after_epoch, after_loss, after_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
-    from tether.policies.policy import Recovery
+    from tether.policies.policy import SnapshotSchedule
+    from tether.policies.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,12 @@ class Approximate:
     @property
     def recovery(self) -> Recovery:
         """From the backup; the bound covers the rest."""
-        return "within-bound"
+        return FROM_BACKUP
+
+    @property
+    def snapshots(self) -> SnapshotSchedule | None:
+        """It takes none."""
+        return None
 
     @property
     def budget(self) -> Budget:

@@ -13,13 +13,15 @@ from tether.core.errors import BadValueError
 from tether.policies.events import BarrierAligned, Event, Flushed, Recovered
 from tether.policies.exact import ExactPolicy
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures, TakePart
+from tether.policies.recovery import FROM_SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
     from tether.policies.memory import SlotPolicyState
-    from tether.policies.policy import Recovery
+    from tether.policies.policy import SnapshotSchedule
+    from tether.policies.recovery import Recovery
 
 Mode = Literal["async", "sync"]
 By = Literal["epochs", "seconds"]
@@ -93,7 +95,12 @@ class Barrier(ExactPolicy):
     @property
     def recovery(self) -> Recovery:
         """Slots go back to the newest complete snapshot; the source is read again from there."""
-        return "rewind"
+        return FROM_SNAPSHOT
+
+    @property
+    def snapshots(self) -> SnapshotSchedule:
+        """As this policy says."""
+        return self
 
     def describe(self) -> Mapping[str, object]:
         """Settings as plain values."""

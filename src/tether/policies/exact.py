@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tether.core.budget import Budget
 from tether.policies.memory import SlotPolicyState
+
+if TYPE_CHECKING:
+    from tether.policies.policy import SnapshotSchedule
 
 
 class ExactPolicy:
@@ -20,6 +25,11 @@ class ExactPolicy:
     def keeps_backups(self) -> bool:
         """True: state is backed up."""
         return True
+
+    @property
+    def snapshots(self) -> SnapshotSchedule | None:
+        """It takes none."""
+        return None
 
     @property
     def budget(self) -> Budget:

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from tether.policies.events import EpochApplied, Event, Flushed, Recovered
 from tether.policies.exact import ExactPolicy
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures
+from tether.policies.recovery import LAST_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
     from tether.policies.memory import SlotPolicyState
-    from tether.policies.policy import Recovery
+    from tether.policies.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class MiniBatch(ExactPolicy):
     @property
     def recovery(self) -> Recovery:
         """From the backup of the epoch before."""
-        return "last-epoch"
+        return LAST_EPOCH
 
     def describe(self) -> Mapping[str, object]:
         """Settings as plain values."""

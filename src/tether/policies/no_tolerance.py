@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from tether.core.budget import Budget
 from tether.policies.events import Event, Recovered
 from tether.policies.memory import SlotPolicyState
+from tether.policies.recovery import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
     from tether.policies.instructions import Instruction
-    from tether.policies.policy import Recovery
+    from tether.policies.policy import SnapshotSchedule
+    from tether.policies.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,12 @@ class NoTolerance:
     @property
     def recovery(self) -> Recovery:
         """It is not made good."""
-        return "nothing"
+        return EMPTY
+
+    @property
+    def snapshots(self) -> SnapshotSchedule | None:
+        """It takes none."""
+        return None
 
     @property
     def budget(self) -> Budget:

@@ -17,12 +17,31 @@ if TYPE_CHECKING:
     from tether.policies.events import Event
     from tether.policies.instructions import Instruction
     from tether.policies.memory import SlotPolicyState
+    from tether.policies.recovery import Recovery
 
-Recovery = Literal["nothing", "within-bound", "last-epoch", "replay", "rewind"]
-"""How a loss is made good. ``nothing``: it is not. ``within-bound``: the slot goes on from its
-backup, and the bound covers the rest. The others are exact: ``last-epoch``: from a backup of the
-epoch before; ``replay``: from its backup and the logged rows since; ``rewind``: slots go back to a
-snapshot and the source is read again from there. See :mod:`tether.protocols.rewind`."""
+
+class SnapshotSchedule(Protocol):
+    """When snapshots begin; what a policy that takes them must say."""
+
+    @property
+    def interval(self) -> float:
+        """Distance between the beginnings of two snapshots."""
+        ...
+
+    @property
+    def by(self) -> Literal["epochs", "seconds"]:
+        """What it is counted in."""
+        ...
+
+    @property
+    def mode(self) -> Literal["async", "sync"]:
+        """Whether the stream continues while parts are written, or waits."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """Intervals after which a snapshot that is not complete is given up."""
+        ...
 
 
 class Policy(Protocol):
@@ -41,6 +60,11 @@ class Policy(Protocol):
     @property
     def recovery(self) -> Recovery:
         """How a loss is made good."""
+        ...
+
+    @property
+    def snapshots(self) -> SnapshotSchedule | None:
+        """When snapshots of all slots begin; None where it takes none."""
         ...
 
     @property

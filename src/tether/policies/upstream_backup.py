@@ -13,13 +13,14 @@ from tether.core.errors import BadValueError
 from tether.policies.events import BackupCounts, EpochApplied, Event, Flushed, Recovered, RowsReady
 from tether.policies.exact import ExactPolicy
 from tether.policies.instructions import BackUpState, Instruction, LogRows, RecordFailures, TrimRows
+from tether.policies.recovery import REPLAY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
     from tether.policies.memory import SlotPolicyState
-    from tether.policies.policy import Recovery
+    from tether.policies.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class UpstreamBackup(ExactPolicy):
     @property
     def recovery(self) -> Recovery:
         """The lost slot goes back to its own backup; logged rows since are given to it again."""
-        return "replay"
+        return REPLAY
 
     def describe(self) -> Mapping[str, object]:
         """Settings as plain values."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tether.core.graph import Graph
-    from tether.policies.policy import Policy, Recovery
+    from tether.policies.policy import Policy
+    from tether.policies.recovery import Recovery
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +79,9 @@ def plan_rewind(
 
     Example:
         >>> from tether.core.graph import Edge, Graph, Node
+        >>> from tether.policies.recovery import FROM_SNAPSHOT
         >>> graph = Graph((Node("a", 2), Node("b", 2)), (Edge("a", "b", wiring="one-to-one"),))
-        >>> plan = plan_rewind(graph, "rewind", [SlotId("b", 1)], 9, durable=4)
+        >>> plan = plan_rewind(graph, FROM_SNAPSHOT, [SlotId("b", 1)], 9, durable=4)
         >>> [tuple(back.slot) for back in plan.restore], plan.read_from
         ([('a', 1), ('b', 1)], 5)
     """
@@ -91,24 +93,24 @@ def plan_rewind(
             why="They were told as lost.",
             do="Name slots of the graph.",
         )
-    if recovery == "rewind":
+    if recovery.rewinds:
         return _to_snapshot(graph, gone, _newest(durable), epoch, partial=partial)
-    if recovery not in ("replay", "last-epoch"):
+    if not recovery.exact:
         raise BadValueError(
-            f"Recovery {recovery!r} has no rewind.",
+            f"Recovery {recovery.name!r} has no rewind.",
             why="It is not exact: a lost slot just goes on from its backup.",
             do="Use mini-batch, upstream-backup or barrier for exact recovery.",
         )
     restore = []
     for slot in sorted(gone):
         backup = durable if isinstance(durable, int) else durable.get(slot, -1)
-        if recovery == "last-epoch" and backup != epoch - 1:
+        if recovery.every_change and backup != epoch - 1:
             raise BadValueError(
                 f"Slot {slot.slot} of {slot.operator!r} has no backup of epoch {epoch - 1}.",
                 why=f"Its newest is of epoch {backup}, but every committed epoch must be durable.",
                 do="Restore the backup directory from a copy.",
             )
-        restore.append(Restore(slot=slot, epoch=backup, replay=recovery == "replay"))
+        restore.append(Restore(slot=slot, epoch=backup, replay=recovery.logs_rows))
     keep = tuple(slot for slot in graph.slots if slot not in gone)
     return RewindPlan(restore=tuple(restore), keep=keep, read_from=epoch, void_from=epoch)
 
@@ -174,7 +176,7 @@ def check_source(policy: Policy, source: str, *, replays: bool) -> None:
     Raises:
         QueryRefusedError: it would have to, and cannot.
     """
-    if policy.recovery == "rewind" and not replays:
+    if policy.recovery.rewinds and not replays:
         raise QueryRefusedError(
             f"The query cannot start: {source} cannot be read again.",
             why=f"{policy.name} goes back to a snapshot after a loss and reads the stream from there.",

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from tether.core.graph import SlotId  # noqa: TC001 - msgspec reads the annotations at run time
 
 if TYPE_CHECKING:
-    from tether.policies.barrier import Barrier
+    from tether.policies.policy import SnapshotSchedule
 
 
 class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,15 @@ class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
     """
 
 
-CoordinatorEvent = EpochBegins | PartDurable | PartFailed | CompleteRecorded | SlotsLost
+class LastSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="last-snapshot"):
+    """The query is being stopped after this epoch: a snapshot is to be taken out of turn."""
+
+    epoch: int
+
+
+CoordinatorEvent = (
+    EpochBegins | PartDurable | PartFailed | CompleteRecorded | SlotsLost | LastSnapshot
+)
 
 
 class BeginSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="begin-snapshot"):
@@ -134,7 +142,10 @@ _Step = tuple[CoordinatorState, tuple[CoordinatorInstruction, ...]]
 
 
 def coordinate(
-    state: CoordinatorState, event: CoordinatorEvent, policy: Barrier, slots: frozenset[SlotId]
+    state: CoordinatorState,
+    event: CoordinatorEvent,
+    policy: SnapshotSchedule,
+    slots: frozenset[SlotId],
 ) -> _Step:
     """Take one event in; give the new state and what must be done, each before the next.
 
@@ -160,6 +171,10 @@ def coordinate(
         # Also one that is just being recorded. Slots now go back to the one before; were it to
         # count later in this run, a slot behind it could miss what lies between.
         return _give_up(state)
+    if isinstance(event, LastSnapshot):
+        state, asked = _give_up(state)
+        state, begin = _begin(state, slots, event.epoch, hold=True)
+        return state, (*asked, begin)
     if event.number != state.number:
         return state, ()  # of a snapshot that was given up: too late
     if isinstance(event, PartFailed):
@@ -186,7 +201,7 @@ WAIT_EPOCHS = 2
 
 
 def _epoch(
-    state: CoordinatorState, event: EpochBegins, policy: Barrier, slots: frozenset[SlotId]
+    state: CoordinatorState, event: EpochBegins, policy: SnapshotSchedule, slots: frozenset[SlotId]
 ) -> _Step:
     now = float(event.epoch) if policy.by == "epochs" else event.seconds
     if state.begun is not None and now < state.begun:
@@ -203,18 +218,24 @@ def _epoch(
         state, asked = _give_up(state)
     if state.number is not None or (elapsed < policy.interval and behind < readable // 2):
         return state, asked
-    number = state.next_number
     hold = policy.mode == "sync" or behind >= readable - WAIT_EPOCHS
+    state, begin = _begin(replace(state, begun=now), slots, event.epoch, hold=hold)
+    return state, (*asked, begin)
+
+
+def _begin(
+    state: CoordinatorState, slots: frozenset[SlotId], epoch: int, *, hold: bool
+) -> tuple[CoordinatorState, BeginSnapshot]:
+    number = state.next_number
     state = replace(
         state,
         next_number=number + 1,
         number=number,
         missing=slots,
-        begun=now,
-        begun_epoch=event.epoch,
+        begun_epoch=epoch,
         held=hold,
     )
-    return state, (*asked, BeginSnapshot(number=number, hold_sources=hold))
+    return state, BeginSnapshot(number=number, hold_sources=hold)
 
 
 def _give_up(state: CoordinatorState) -> _Step:

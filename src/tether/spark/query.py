@@ -9,12 +9,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from tether.engine.query.rewinder import finish_rewind
 from tether.spark.graph.exactness import barrier_of
 from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
-from tether.spark.logs.checkpoint import SparkCheckpoint
+from tether.spark.logs.stream import SparkStream
 from tether.spark.running.blame import tether_error
-from tether.spark.running.driver import EpochDriver, finish_rewind
+from tether.spark.running.driver import EpochDriver
 from tether.spark.running.stores import open_stores, release
 from tether.spark.running.supervision import Supervisor
 from tether.sql.checkpoints import overlapped_where_far
@@ -247,7 +248,7 @@ def start_query(
     try:
         rewinds = barrier_of(query) is not None
         if rewinds:
-            finish_rewind(SparkCheckpoint(checkpoint), query)
+            finish_rewind(SparkStream(checkpoint, (sink for _, sink in query.sinks)))
         driver = EpochDriver(query, stores, checkpoint)
 
         def start() -> StreamingQuery:

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from tether.spark.session import WARM_DAEMON
-from tether.spark.tasks.executor import parent_of
+from tether.state.executor import parent_of
 
 
 def descendants(pid: int) -> list[int]:

@@ -8,17 +8,17 @@ import msgspec
 
 from tether.backup.manifest import Manifest, check_manifest
 from tether.core.errors import QueryRefusedError
-from tether.spark.graph.prepared import fingerprint
+from tether.engine.operators import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tether.backup.protocol import BackupStore
-    from tether.spark.graph.prepared import PreparedOperator
+    from tether.engine.operators import QueryOperator
 
 
 def check_program(
-    store: BackupStore, operators: Sequence[PreparedOperator], allow_changed: Sequence[str]
+    store: BackupStore, operators: Sequence[QueryOperator], allow_changed: Sequence[str]
 ) -> None:
     """Refuse a store that holds the state of another program.
 
@@ -31,7 +31,7 @@ def check_program(
 
 
 def bind_store(
-    operators: Sequence[PreparedOperator],
+    operators: Sequence[QueryOperator],
     query_id: str,
     epoch: int,
     store: BackupStore | None,

@@ -27,7 +27,6 @@ from tether.engine.writing.items import merge_items, pack_items, unpack_items
 from tether.policies.approximate import Approximate
 from tether.policies.memory import SlotPolicyState
 from tether.policies.terms import terms_of
-from tether.spark.graph.exactness import is_exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from tether.backup.frames import Frame, FrameRef
     from tether.backup.history import CommitHistory, CompleteSnapshot
     from tether.backup.protocol import BackupStore
+    from tether.core.graph import SlotId
     from tether.engine.messages import SlotStatus
-    from tether.spark.graph.prepared import PreparedOperator
-    from tether.spark.tasks.statuses import SlotId
+    from tether.engine.operators import QueryOperator
 
 
 class Waiting(NamedTuple):
@@ -118,7 +117,7 @@ class FeedbackBox:
             )
 
     def deliver(
-        self, operators: Iterable[PreparedOperator], statuses: Mapping[SlotId, SlotStatus]
+        self, operators: Iterable[QueryOperator], statuses: Mapping[SlotId, SlotStatus]
     ) -> None:
         """An epoch is committed: what it was given is used up, what it sent waits."""
         with self._lock:
@@ -127,8 +126,8 @@ class FeedbackBox:
                 given = _given(own)
                 left = [s for s in self._waiting.get(operator.name, []) if s.epoch > given]
                 self._waiting[operator.name] = left
-                if operator.node.feedback_to is not None:
-                    self._put(operator.node.feedback_to.name, _sent(operator, own))
+                if operator.feedback_to is not None:
+                    self._put(operator.feedback_to, _sent(operator, own))
 
     def _put(self, receiver: str, sent: Sent) -> None:
         self._finished[receiver] = max(sent.epoch, self._finished.get(receiver, -1))
@@ -146,7 +145,7 @@ class FeedbackBox:
     def save(
         self,
         store: BackupStore | None,
-        operators: Iterable[PreparedOperator],
+        operators: Iterable[QueryOperator],
         statuses: Mapping[SlotId, SlotStatus],
         *,
         epoch: int,
@@ -170,7 +169,7 @@ class FeedbackBox:
             for operator in operators:
                 if self._apart and store is not None:
                     entries |= self._receipt(operator, _given(_own(operator, statuses)), epoch)
-                if operator.node.feedback_to is None:
+                if operator.feedback_to is None:
                     continue
                 sender = self._senders.setdefault(operator.name, _Sender())
                 waits = self._will_wait(operator, statuses)
@@ -200,11 +199,11 @@ class FeedbackBox:
         return entries
 
     def _will_wait(
-        self, operator: PreparedOperator, statuses: Mapping[SlotId, SlotStatus]
+        self, operator: QueryOperator, statuses: Mapping[SlotId, SlotStatus]
     ) -> list[Sent]:
         """What of an operator's feedback waits once the epoch of these reports is committed."""
-        assert operator.node.feedback_to is not None
-        receiver = operator.node.feedback_to.name
+        assert operator.feedback_to is not None
+        receiver = operator.feedback_to
         used = _given({slot: s for (name, slot), s in statuses.items() if name == receiver})
         waits = [
             sent
@@ -214,7 +213,7 @@ class FeedbackBox:
         new = _sent(operator, _own(operator, statuses))
         return [*waits, new] if new.items else waits
 
-    def _receipt(self, operator: PreparedOperator, given: int, epoch: int) -> dict[str, SlotCommit]:
+    def _receipt(self, operator: QueryOperator, given: int, epoch: int) -> dict[str, SlotCommit]:
         """Where the sender's log may give items again, the receiver's says that it has had them."""
         durable = any(
             sent.epoch <= min(given, self._senders[sent.sender].saved)
@@ -231,7 +230,7 @@ class FeedbackBox:
         self,
         store: BackupStore,
         history: CommitHistory,
-        operators: Iterable[PreparedOperator],
+        operators: Iterable[QueryOperator],
         committed: int,
     ) -> list[LossRecord]:
         """Take over what an earlier run of the query left; give what was lost on the way.
@@ -249,7 +248,7 @@ class FeedbackBox:
                 self._used[operator.name] = (
                     msgspec.msgpack.decode(packed, type=int) if packed else -1
                 )
-            senders = [one for one in operators if one.node.feedback_to is not None]
+            senders = [one for one in operators if one.feedback_to is not None]
             for operator in senders:
                 self._forget(operator)
             found = [
@@ -257,23 +256,23 @@ class FeedbackBox:
             ]
         return [loss for loss in found if loss is not None]
 
-    def _forget(self, operator: PreparedOperator) -> None:
-        assert operator.node.feedback_to is not None
-        self._waiting.pop(operator.node.feedback_to.name, None)
-        self._finished.pop(operator.node.feedback_to.name, None)
+    def _forget(self, operator: QueryOperator) -> None:
+        assert operator.feedback_to is not None
+        self._waiting.pop(operator.feedback_to, None)
+        self._finished.pop(operator.feedback_to, None)
 
     def _resume_sender(
         self,
         store: BackupStore,
         history: CommitHistory,
-        operator: PreparedOperator,
+        operator: QueryOperator,
         committed: int,
     ) -> LossRecord | None:
-        assert operator.node.feedback_to is not None
-        receiver, name = operator.node.feedback_to.name, box_name(operator)
+        assert operator.feedback_to is not None
+        receiver, name = operator.feedback_to, box_name(operator)
         facts = history.slot_facts(name, 0, committed + 1)
         chain = recover_chain(store, history, name, 0, committed + 1)
-        if is_exact(operator.policy):
+        if operator.policy.recovery.exact:
             require_whole(chain, f"Feedback of {operator.name!r} cannot be restored exactly.")
         image = chain.frames[-1] if chain.frames else None
         # At one pace, the epoch that was committed last has used all that was sent before it.
@@ -291,13 +290,13 @@ class FeedbackBox:
         return sender.found
 
     def resume_without_account(
-        self, operators: Iterable[PreparedOperator], epoch: int
+        self, operators: Iterable[QueryOperator], epoch: int
     ) -> list[LossRecord]:
         """Go on after an earlier run that kept no books: all that waited is lost."""
         found = []
         with self._lock:
             for operator in operators:
-                if operator.node.feedback_to is not None:
+                if operator.feedback_to is not None:
                     sender = self._senders[operator.name] = _Sender()
                     terms = terms_of(operator.policy, operator.placement)
                     found.append(sender.lose(math.inf, epoch, terms))
@@ -308,25 +307,23 @@ class FeedbackBox:
         store: BackupStore,
         history: CommitHistory,
         snapshot: CompleteSnapshot,
-        operators: Iterable[PreparedOperator],
+        operators: Iterable[QueryOperator],
     ) -> None:
         """What was in flight when a snapshot was taken is in flight again, and nothing else."""
         with self._lock:
             self._waiting.clear()
             self._finished.clear()
             for operator in operators:
-                if operator.node.feedback_to is None:
+                if operator.feedback_to is None:
                     continue
                 self._senders[operator.name] = _account(history, operator)
                 self._senders[operator.name].saved = snapshot.epoch
-                receiver = operator.node.feedback_to.name
+                receiver = operator.feedback_to
                 items = pack_items(items_of(store, snapshot, receiver))
                 self._put(receiver, Sent(operator.name, snapshot.epoch, items))
 
 
-def _own(
-    operator: PreparedOperator, statuses: Mapping[SlotId, SlotStatus]
-) -> dict[int, SlotStatus]:
+def _own(operator: QueryOperator, statuses: Mapping[SlotId, SlotStatus]) -> dict[int, SlotStatus]:
     return {slot: s for (name, slot), s in statuses.items() if name == operator.name}
 
 
@@ -335,20 +332,20 @@ def _given(statuses: Mapping[int, SlotStatus]) -> int:
     return max((status.feedback_epoch for status in statuses.values()), default=-1)
 
 
-def _sent(operator: PreparedOperator, statuses: Mapping[int, SlotStatus]) -> Sent:
+def _sent(operator: QueryOperator, statuses: Mapping[int, SlotStatus]) -> Sent:
     epoch = max((status.epoch for status in statuses.values()), default=-1)
     items = merge_items(statuses[slot].feedback for slot in sorted(statuses))
     return Sent(operator.name, epoch, items)
 
 
-def _account(history: CommitHistory, operator: PreparedOperator) -> _Sender:
+def _account(history: CommitHistory, operator: QueryOperator) -> _Sender:
     losses = {loss.lost: loss for loss in history.losses(box_name(operator), 0)}
     return _Sender(losses=losses)
 
 
 def _write(
     store: BackupStore,
-    operator: PreparedOperator,
+    operator: QueryOperator,
     waits: Iterable[Sent],
     epoch: int,
     *,
@@ -364,7 +361,7 @@ def _write(
     return store.append(msgspec.structs.replace(header, kind="full"), parts)
 
 
-def _in(image: Frame | None, operator: PreparedOperator) -> list[Sent]:
+def _in(image: Frame | None, operator: QueryOperator) -> list[Sent]:
     if image is None:
         return []
     by_epoch = {int(name): batches for name, batches in image.parts.items()}
@@ -377,17 +374,17 @@ def items_of(store: BackupStore, snapshot: CompleteSnapshot, name: str) -> list[
     return [] if ref is None else store.read(ref).parts["items"]
 
 
-def box_name(operator: PreparedOperator) -> str:
+def box_name(operator: QueryOperator) -> str:
     """Under which name the operator's feedback is stored."""
     return f"{operator.name}.feedback"
 
 
-def receipt_name(operator: PreparedOperator) -> str:
+def receipt_name(operator: QueryOperator) -> str:
     """Under which name it is stored what feedback the operator has had."""
     return f"{operator.name}.fed"
 
 
-def _most_lost(operator: PreparedOperator, failures: int) -> float:
+def _most_lost(operator: QueryOperator, failures: int) -> float:
     """Items that may wait unsaved: l after so many deaths of drivers."""
     policy = operator.policy
     if not policy.keeps_backups:

@@ -13,7 +13,6 @@ from tether.core.accounts import Account, Loss, SlotFacts
 from tether.core.bound import Bound, bound_of_query
 from tether.engine.query.commit_entries import InForce
 from tether.policies.terms import counted, not_paid, terms_of
-from tether.spark.graph.exactness import is_exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +84,7 @@ class Ledger:
             facts = history.slot_facts(self.operator, slot, epoch)
             self._failures[slot] = facts.failures
             self._losses[slot] = {loss.lost: loss for loss in history.losses(self.operator, slot)}
-            kept_up = is_exact(self._policy) and facts.under == self._terms
+            kept_up = self._policy.recovery.exact and facts.under == self._terms
             self._before[slot] = InForce(0.0 if kept_up else facts.theta, facts.under)
 
     def resume_without_account(self) -> None:
@@ -140,7 +139,7 @@ class Ledger:
 
     def divergences(self, epoch: int) -> dict[int, float]:
         """What slots reported at the end of an epoch, where a loss would cost no more than that."""
-        if self._policy.recovery != "within-bound":
+        if self._policy.recovery.exact or not self._policy.recovery.bounded:
             return {}
         with self._lock:
             return {
@@ -184,7 +183,7 @@ class Ledger:
 
     def _facts(self, slot: int) -> SlotFacts:
         divergence, theta, inherited = self._at_risk(slot)
-        if slot in self._in_doubt and not (is_exact(self._policy) and not self._losses[slot]):
+        if slot in self._in_doubt and not (self._policy.recovery.exact and not self._losses[slot]):
             divergence, theta = None, math.inf
         records = list(self._losses[slot].values())
         losses = counted(records, self._policy, self._placement, self._window)
@@ -209,7 +208,7 @@ class Ledger:
             changed = before.under != self._terms
             beyond = not_paid(theta, self._policy, self._placement, losses) if changed else 0.0
             return None, theta, beyond
-        if is_exact(self._policy):
+        if self._policy.recovery.exact:
             # What is not in a backup is replayed or read again: nothing of it is at risk.
             return 0.0, 0.0, 0.0
         if status is None:

@@ -55,7 +55,7 @@ def leaves_every_epoch(policies: Iterable[Policy]) -> bool:
 
     Under the policies that go on from the epoch before, an older record would be a wrong answer.
     """
-    return any(policy.recovery in ("last-epoch", "replay") for policy in policies)
+    return any(policy.recovery.every_epoch for policy in policies)
 
 
 def open_log(
@@ -122,7 +122,7 @@ def _keep_mark(store: BackupStore, marks: Sequence[LogMark]) -> None:
 
 def _has_bound(policies: Sequence[Policy]) -> bool:
     """Whether the policies have a bound that can be widened: exact ones promise that there is none."""
-    return all(policy.recovery == "within-bound" for policy in policies)
+    return all(p.recovery.bounded and not p.recovery.exact for p in policies)
 
 
 def _refusal(problems: Sequence[str], policies: Sequence[Policy]) -> BackupUnreadableError:

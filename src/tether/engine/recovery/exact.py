@@ -48,7 +48,7 @@ def recover_exactly(
         BackupUnreadableError: What is needed cannot be read: an exact policy never guesses.
     """
     policy, control, began = program.policy, program.control, time.perf_counter()
-    rewinds = policy.recovery == "rewind"
+    rewinds = policy.recovery.rewinds
     backup = _part(program, resident, slot) if rewinds else _own_backup(program, slot)
     read = time.perf_counter()
     state = resident.create()

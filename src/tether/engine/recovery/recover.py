@@ -47,7 +47,7 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     """
     if not program.policy.keeps_backups:
         return _recover_nothing(program, resident, slot, attempt)
-    if program.policy.recovery in ("replay", "rewind"):
+    if program.policy.recovery.logs_rows or program.policy.recovery.rewinds:
         return RecoveredSlot(*recover_exactly(program, resident, slot, attempt), None)
     control = program.control
     began = time.perf_counter()
@@ -57,7 +57,7 @@ def recover(program: Program, resident: Resident, slot: int, attempt: str) -> Re
     commits = history.chain(control.operator, slot, control.epoch)
     found = time.perf_counter()
     chain = recover_chain(store, history, control.operator, slot, control.epoch)
-    if program.policy.recovery == "last-epoch":
+    if program.policy.recovery.exact:
         require_whole(chain, f"Slot {slot} of {control.operator!r} cannot be restored exactly.")
     elif math.isinf(chain.extra_bound) and not control.accept_damage:
         require_whole(
@@ -131,7 +131,7 @@ def _is_whole(program: Program, facts: SlotFacts) -> bool:
         return True
     # Where every change is backed up in its epoch, a backup of an earlier epoch is that too: nothing
     # has changed since. It says nothing of epochs that were run under other terms.
-    every_change = program.policy.recovery == "last-epoch" and facts.under == program.terms
+    every_change = program.policy.recovery.every_change and facts.under == program.terms
     return every_change and facts.exact_epoch is not None
 
 

@@ -41,8 +41,7 @@ from tether.engine.writing.writer import SlotWriter, needs_compaction
 from tether.output import Output
 from tether.policies.events import BarrierAligned, EpochApplied, WindowEnd
 from tether.policies.instructions import BackUpState, TakePart
-from tether.spark.graph.exactness import is_exact
-from tether.spark.tasks.executor import executor_name
+from tether.state.executor import executor_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -101,7 +100,7 @@ class SlotEpoch:
                 yield from self._look_again(resident, done, batches)
                 return
             memory = self._ready(resident)
-            if self._policy.recovery == "replay":
+            if self._policy.recovery.logs_rows:
                 memory, batches = self._log(memory, batches)
             try:
                 yield from self._apply(resident.operator, memory, batches)
@@ -269,7 +268,7 @@ class SlotEpoch:
                 policy_state, WindowEnd(epoch=epoch, end=window.end), self._placement
             )
         memory = msgspec.structs.replace(memory, items=memory.items + rows_in, task=self._task)
-        if is_exact(self._policy):
+        if self._policy.recovery.exact:
             policy_state = with_items(memory, policy_state)
         if memory.part is not None and (done := look(resident.notes, memory.part)) is not None:
             self._part_done, memory = done, msgspec.structs.replace(memory, part=None)
@@ -279,7 +278,7 @@ class SlotEpoch:
         memory = msgspec.structs.replace(
             memory, policy_state=encode_policy_state(policy_state), under=self._program.terms
         )
-        if changed_terms and self._policy.recovery == "replay":
+        if changed_terms and self._policy.recovery.logs_rows:
             # Rows are logged from here on, so there must be a whole state of here to replay them onto.
             asked = BackUpState(target=0.0, cause="every-items")
             memory = abandon_early(resident, memory)
@@ -353,7 +352,7 @@ class SlotEpoch:
         state = resident.state
         theta = self._policy.threshold(policy_state, self._placement)
         # Parts count only once all slots have theirs, so a slot never knows what is durable.
-        knows = self._policy.keeps_backups and self._policy.recovery != "rewind"
+        knows = self._policy.keeps_backups and not self._policy.recovery.rewinds
         divergence = state.divergence() if knows else math.inf
         if knows and divergence > theta:
             divergence = state.divergence(exact=True)

@@ -31,17 +31,6 @@ FEWEST_EPOCHS = 2 * WAIT_EPOCHS + 2
 """Spark must remember at least so many epochs for a failed snapshot to be tried again in time."""
 
 
-def is_exact(policy: Policy) -> bool:
-    """Whether a loss under this policy costs nothing.
-
-    Example:
-        >>> from tether.policies.approximate import Approximate
-        >>> is_exact(Barrier(10)), is_exact(Approximate(5))
-        (True, False)
-    """
-    return policy.recovery in ("last-epoch", "replay", "rewind")
-
-
 def replays(source: SourceNode) -> bool:
     """Whether the source gives the rows of an epoch again when asked for them again."""
     if source.replays is not None:
@@ -83,7 +72,7 @@ def check_exact(query: PreparedQuery) -> None:
     again = all(replays(source) for source in query.flow.sources)
     for policy in policies:
         check_source(policy, "a source of the query", replays=again)
-    recovering = sorted({p.name for p in policies if p.recovery in ("replay", "rewind")})
+    recovering = sorted({p.name for p in policies if p.recovery.logs_rows or p.recovery.rewinds})
     if recovering and query.consistency.splits:
         raise QueryRefusedError(
             f"{recovering[0]} cannot run under {query.consistency.name}.",

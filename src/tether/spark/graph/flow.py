@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as F
 
 from tether.core.errors import BadValueError, QueryRefusedError
+from tether.core.graph import Edge, Graph
+from tether.core.graph import Node as GraphNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -136,6 +138,18 @@ class Flow:
         steps = [end for end in self.ends if not isinstance(end, OperatorNode)]
         sinks = self.ends.count(node) + sum(node in _feeding(end) for end in steps)
         return max(1, len(self.children(node)) + sinks)
+
+
+def graph_of(flow: Flow) -> Graph:
+    """Who sends to whom, as the engine's protocols see it."""
+    nodes = tuple(GraphNode(node.name, node.slots) for node in flow.operators)
+    edges = [Edge(node.name, to.name) for node in flow.operators for to in flow.children(node)]
+    edges += [
+        Edge(node.name, node.feedback_to.name, feedback=True)
+        for node in flow.operators
+        if node.feedback_to is not None
+    ]
+    return Graph(nodes, tuple(edges))
 
 
 def evaluate(

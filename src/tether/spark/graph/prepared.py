@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -18,10 +15,11 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.placement import Placement
 from tether.declared import Linked, amplification_between, check_durable, counted
+from tether.engine.operators import QueryOperator, QuerySettings
 from tether.policies.approximate import Approximate
 from tether.policies.explain import explain, explain_spread
 from tether.spark.graph.exactness import same_again
-from tether.spark.graph.flow import Flow, OperatorNode, evaluate
+from tether.spark.graph.flow import Flow, OperatorNode, evaluate, graph_of
 from tether.spark.graph.placement import placement_of
 from tether.spark.session import is_narrow
 from tether.state.slot import SlotState
@@ -43,55 +41,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparedOperator:
-    """One operator of a query, with its policy and its place in the graph."""
+class PreparedOperator(QueryOperator):
+    """One operator of a query on Spark."""
 
     node: OperatorNode
     operator: Operator
-    blob: bytes
-    policy: Policy
-    placement: Placement
-    window: Window | None
     output_spark: StructType
-    output_arrow: pa.Schema
-    feedback_arrow: pa.Schema | None
-    state_specs: dict[str, Any]
-    key_types: dict[str, str]
     combine: list[Column] | None
     """Aggregates for Spark to fold an epoch's rows with."""
     narrow: bool
     """Whether the rows that reach its slots are a few numbers each."""
-    repeats: bool
-    """Whether the same rows of the source always lead to the same state and output."""
-
-    @property
-    def name(self) -> str:
-        """The operator's name in stories, backups and errors."""
-        return self.node.name
-
-    @property
-    def slots(self) -> int:
-        """Number of slots."""
-        return self.node.slots
-
-    @cached_property
-    def digest(self) -> str:
-        """Names the program in arenas: those of another one are refused."""
-        parts = [
-            self.describe(),
-            self.state_specs,
-            self.slots,
-            self.key_types,
-            self.policy.keeps_backups,
-        ]
-        return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
-
-    def describe(self) -> dict[str, Any]:
-        """What the program is, as far as it gives the state its meaning."""
-        return {
-            "version": self.operator.version,
-            "parameters": dict(self.operator.parameters()),
-        }
 
     def table_schema(self, name: str) -> pa.Schema:
         """Schema in which a table of the state is shown: its key columns, then its values.
@@ -137,6 +96,20 @@ class PreparedQuery:
     """How many epochs back Spark remembers what their rows were."""
 
     @property
+    def settings(self) -> QuerySettings:
+        """What the engine must know of the whole query."""
+        return QuerySettings(
+            graph=graph_of(self.flow),
+            arena_scope=self.arena_scope,
+            arena_dir=self.arena_dir,
+            allow_changed=self.allow_changed,
+            accept_damage=self.accept_damage,
+            faults=self.faults,
+            readable_epochs=self.readable_epochs,
+            staleness=self.consistency.staleness,
+        )
+
+    @property
     def keeps_backups(self) -> bool:
         """Whether any operator's state is ever backed up."""
         return any(prepared.policy.keeps_backups for prepared in self.operators.values())
@@ -157,18 +130,6 @@ class PreparedQuery:
                 do="Name one of them.",
             )
         return found[0]
-
-
-def fingerprint(operators: list[PreparedOperator]) -> dict[str, Any]:
-    """What the stored state of some operators means, in the parts that a manifest compares."""
-    policies = {p.name: dict(p.policy.describe()) for p in operators}
-    return {
-        "program": {p.name: p.describe() for p in operators},
-        "state": {p.name: p.state_specs for p in operators},
-        "slots": {p.name: p.slots for p in operators},
-        "policy": policies,
-        "keys": {p.name: p.key_types for p in operators},
-    }
 
 
 def declared_state(operator: Operator) -> SlotState:
@@ -332,8 +293,16 @@ def _prepare_operator(node: OperatorNode, rows: DataFrame, policy: Policy) -> Pr
             do="Name the columns in the operator's feedback attribute, as for output.",
         )
     return PreparedOperator(
+        name=node.name,
+        slots=node.slots,
         node=node,
         operator=operator,
+        feedback_to=node.feedback_to.name if node.feedback_to is not None else None,
+        keyed=bool(node.key),
+        event_time=node.event_time,
+        drops_event_time=combine is not None and node.event_time not in node.key,
+        lateness=node.lateness,
+        program={"version": operator.version, "parameters": dict(operator.parameters())},
         blob=blob,
         policy=policy,
         placement=Placement(copies=node.slots),  # until all operators are known

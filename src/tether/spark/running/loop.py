@@ -12,21 +12,22 @@ from tether.core.errors import TetherError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tether.engine.query.part import Part
+    from tether.engine.query.runner import Runner
     from tether.spark.logs.spool import Spool
+    from tether.spark.tasks.cluster import SparkCluster
 
 
 class BehindLoop:
     """Runs the epochs of the part behind, in order, as the part ahead leaves their rows.
 
     Args:
-        part: The part behind.
+        runner: The lane behind.
         spool: Where its rows come from.
         staleness: s: ``follow`` lets the part ahead go on while at most so many epochs wait here.
     """
 
-    def __init__(self, part: Part, spool: Spool, staleness: int) -> None:
-        self._part, self._spool, self._staleness = part, spool, staleness
+    def __init__(self, runner: Runner[SparkCluster], spool: Spool, staleness: int) -> None:
+        self._runner, self._spool, self._staleness = runner, spool, staleness
         self._changed = threading.Condition()
         self._wanted = self._done = -1
         self._failure: BaseException | None = None
@@ -35,7 +36,7 @@ class BehindLoop:
 
     def start(self, session: SparkSession, epoch: int) -> None:
         """Begin; epochs whose rows wait from an earlier run of the query are done first."""
-        self._done = self._part.committed_epoch
+        self._done = self._runner.committed_epoch
         self._wanted = epoch - 1
         self._thread = InheritableThread(
             target=self._work, args=(session,), name="tether-behind", daemon=True
@@ -85,7 +86,7 @@ class BehindLoop:
     def _work(self, session: SparkSession) -> None:
         try:
             while (epoch := self._next()) is not None:
-                self._part.run(self._spool.read(session, epoch), epoch)
+                self._runner.run(self._spool.read(session, epoch), epoch)
                 with self._changed:
                     self._done = epoch
                     self._changed.notify_all()

@@ -3,270 +3,172 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
+from tether.core.graph import SlotId
 from tether.spark.graph.flow import Node, OperatorNode, StepNode, evaluate
-from tether.spark.graph.plan import SLOT, plan_of
-from tether.spark.places.held_back import HeldBack, HeldBackError
-from tether.spark.places.pinning import Anchor, has_one_executor
-from tether.spark.places.spreading import Spreading, live_executors
-from tether.spark.session import tune_epochs
 from tether.spark.sinks import discard
-from tether.spark.tasks.statuses import SlotId, StatusBoard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from tether.engine.messages import SlotStatus
-    from tether.engine.query.ledger import Ledger
-    from tether.observe.story import Story
+    from tether.engine.ports import Statuses
     from tether.spark.graph.flow import Flow
-    from tether.spark.graph.plan import EpochPlan
     from tether.spark.graph.prepared import PreparedOperator
+    from tether.spark.places.placed import Placed
     from tether.spark.sinks import Sink
+    from tether.spark.tasks.statuses import StatusBoard
 
-Task = Callable[["OperatorNode", "DataFrame", int], "DataFrame"]
+Task = Callable[["OperatorNode", "DataFrame"], "DataFrame"]
 
 
-class SlotJobs:
-    """Runs the slots of some operators, in whatever session Spark's stream has.
+@dataclass(frozen=True)
+class LaneGraph:
+    """The nodes of one lane.
 
     Args:
         flow: The whole graph.
-        nodes: The nodes to run, parents first.
+        nodes: The lane's nodes, parents first; rows of their other parents are given with each epoch.
         operators: The operators among them.
-        sinks: Ends of the nodes.
-        story: Is told when an epoch's jobs were begun anew.
+        sinks: Ends of the lane.
+    """
+
+    flow: Flow
+    nodes: Sequence[Node]
+    operators: Mapping[OperatorNode, PreparedOperator]
+    sinks: Sequence[tuple[Node, Sink]]
+
+
+class EpochJobs:
+    """One try at an epoch.
+
+    Args:
+        lane: The nodes to run.
+        placed: Where slots are.
+        board: Where they report.
+        epoch: Number of the epoch.
+        safe: Whether to rely on no partitioning but that of our own shuffle and our own jobs.
         task: Makes an operator's output from its rows, each in the partition of its slot.
+        begin_turn: Called before slots are given the epoch; numbers the turn.
     """
 
     def __init__(
         self,
-        flow: Flow,
-        nodes: Sequence[Node],
-        operators: Mapping[OperatorNode, PreparedOperator],
-        sinks: Sequence[tuple[Node, Sink]],
+        lane: LaneGraph,
+        placed: Placed,
+        board: StatusBoard,
+        epoch: int,
         *,
-        story: Story,
+        safe: bool,
         task: Task,
+        begin_turn: Callable[[], int],
     ) -> None:
-        self._flow, self._nodes, self.operators = flow, nodes, operators
-        self._sinks, self._story, self._task = sinks, story, task
-        self.turn = 0
-        """How often slots were given an epoch to run, retries of one included."""
-        self.session: SparkSession | None = None
-        """Whose epochs these are, once they are placed."""
-        self._plans: dict[OperatorNode, EpochPlan] = {}
-        self._anchors: dict[int, Anchor] = {}
-        self._spreading = Spreading()
-        self._held_back: HeldBack | None = None
-        self.board: StatusBoard | None = None
-        self.safe = False
-        """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
+        self._lane, self._placed, self._board, self._epoch = lane, placed, board, epoch
+        self._safe, self._task, self._begin_turn = safe, task, begin_turn
 
-    def place(self, session: SparkSession, *, stay: bool = False) -> None:
-        """Plan epochs for a session of Spark's: the first, or that of a stream begun anew.
+    def run(self, given: Mapping[Node, DataFrame], only: Collection[str] | None) -> Statuses:
+        """Run every slot, through the sinks where they take the rows; give the reports.
 
         Args:
-            session: The session.
-            stay: Whether slots stay where they are.
-        """
-        if stay:
-            # Anchors of the new session are found to be cached already, and where they are.
-            self._anchors = {}
-        self.release()
-        if self.board is None:
-            self.board = StatusBoard(session.sparkContext)
-        operators = list(self.operators.values())
-        # One shuffle can serve groupBy and slots only in operators of the session's own number.
-        combining = [p.slots for p in operators if p.combine is not None]
-        fused = combining[0] if combining else operators[0].slots
-        tune_epochs(session, fused, narrow=all(p.narrow for p in operators))
-        for node, prepared in self.operators.items():
-            anchor = None if has_one_executor(session) else self._anchor(session, node.slots)
-            before = self._flow.upstream(node.parents)
-            plan = plan_of(session)(
-                node.key,
-                node.slots,
-                prepared.combine,
-                anchor,
-                node.event_time,
-                from_source=not any(isinstance(one, OperatorNode) for one in before),
-            )
-            if self.safe or (prepared.combine is not None and node.slots != fused):
-                plan.unfuse()
-            self._plans[node] = plan
-        self.session = session
-        if self._anchors:
-            self._held_back = HeldBack(session)
-
-    def lopsided(self, ledgers: Iterable[Ledger]) -> bool:
-        """Whether executors have joined that could take slots off others."""
-        if not self._anchors or self.session is None:
-            return False
-        places = [ledger.places() for ledger in ledgers]
-        executors = live_executors(self.session.sparkContext)
-        return self._spreading.wanted(len(executors) - 1, places)  # one of them is the driver
-
-    def _anchor(self, session: SparkSession, slots: int) -> Anchor:
-        if slots not in self._anchors:
-            self._anchors[slots] = Anchor(session, slots)
-        return self._anchors[slots]
-
-    def _place_safely(self) -> None:
-        """From now on, rely on no partitioning but that of our own shuffle and our own jobs."""
-        self.safe = True
-        for plan in self._plans.values():
-            plan.unfuse()
-
-    def run(
-        self, given: Mapping[Node, DataFrame], epoch: int, only: Collection[str] | None = None
-    ) -> dict[SlotId, SlotStatus]:
-        """Run every slot of an epoch, through the sinks where they take the rows; give the reports.
-
-        Args:
-            given: Rows of sources, and of nodes of another part.
-            epoch: Number of the epoch.
+            given: Rows of sources, and of nodes of another lane.
             only: Operators to run, without any sink; all by default.
         """
-        while True:
-            try:
-                with self._held_back.watched() if self._held_back else nullcontext():
-                    return self._run(given, epoch, only)
-            except HeldBackError:
-                self._story.add("resent", "an executor died, its tasks were held back", epoch)
-            except Exception as error:
-                # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
-                if "MisplacedRowsError" not in str(error) or self.safe:
-                    raise
-                self._place_safely()
-                self._story.add("replanned", "Spark's partitions were not the slots", epoch)
-
-    def _run(
-        self, given: Mapping[Node, DataFrame], epoch: int, only: Collection[str] | None
-    ) -> dict[SlotId, SlotStatus]:
-        assert self.board is not None
-        self.turn += 1
+        self._begin_turn()
         kept: list[DataFrame] = []
-        sinks = self._sinks if only is None else []
-        wanted = [node for node in self.operators if only is None or node.name in only]
+        sinks = self._lane.sinks if only is None else []
+        wanted = [node for node in self._lane.operators if only is None or node.name in only]
 
         def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
-            return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
+            return self._task(node, self._placed.rows_by_slot(node, rows))
 
         def keep(node: Node, rows: DataFrame) -> DataFrame:
             regrouped = self._may_be_regrouped(node)
             if self._consumers(node) > 1 or regrouped:
                 kept.append(rows.persist())
             if regrouped:
-                discard(rows, epoch)  # here each partition is a slot, whatever is made of it later
+                # Here each partition is a slot, whatever is made of it later.
+                discard(rows, self._epoch)
             return rows
 
         try:
-            frames = evaluate(self._nodes, given, operate, keep)
+            frames = evaluate(self._lane.nodes, given, operate, keep)
             for node, sink in sinks:
-                sink(frames[node], epoch)
-            self._run_missing(frames, epoch, wanted)
-            if missing := _missing(self.board.take(epoch), wanted):
-                self._run_punctuation(given, epoch, missing, sinks)
+                sink(frames[node], self._epoch)
+            self._run_missing(frames, wanted)
+            if missing := _missing(self._board.take(self._epoch), wanted):
+                self._run_punctuation(given, missing, sinks)
         finally:
             for rows in kept:
                 rows.unpersist()
-        statuses = self.board.take(epoch)
+        statuses = self._board.take(self._epoch)
         if missing := _missing(statuses, wanted):
             raise TetherError(
-                f"Slots {sorted(missing)} did not run epoch {epoch}.",
+                f"Slots {sorted(missing)} did not run epoch {self._epoch}.",
                 why="Spark finished the job without running their tasks.",
                 do="Please report it with the query's plan.",
             )
         return statuses
 
     def _run_missing(
-        self,
-        frames: Mapping[Node, DataFrame],
-        epoch: int,
-        nodes: Sequence[OperatorNode],
-        turn: int = 0,
+        self, frames: Mapping[Node, DataFrame], nodes: Sequence[OperatorNode], turn: int = 0
     ) -> None:
         """Run operators of which some slot has not reported: the last first, it runs those before.
 
         Args:
             frames: Rows of all nodes.
-            epoch: Number of the epoch.
             nodes: The operators.
             turn: Reports of earlier turns do not count.
         """
-        assert self.board is not None
         for node in reversed(nodes):
-            reports = self.board.take(epoch)
+            reports = self._board.take(self._epoch)
             if _missing({slot: s for slot, s in reports.items() if s.turn >= turn}, [node]):
-                discard(frames[node], epoch)
+                discard(frames[node], self._epoch)
 
     def _run_punctuation(
         self,
         given: Mapping[Node, DataFrame],
-        epoch: int,
         missing: set[SlotId],
         sinks: Sequence[tuple[Node, Sink]],
     ) -> None:
         """End the epoch for slots whose tasks Spark left out, seeing that there are no rows."""
         idle = {name for name, _ in missing}
-        self.turn += 1  # slots behind them may get rows that they did not get before
+        turn = self._begin_turn()  # slots behind them may get rows that they did not get before
 
         def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
             fed_by_operator = any(
-                isinstance(before, OperatorNode) and before in self.operators
-                for before in self._flow.upstream(node.parents)
+                isinstance(before, OperatorNode) and before in self._lane.operators
+                for before in self._lane.flow.upstream(node.parents)
             )
             if fed_by_operator or node.name not in idle:
-                return self._task(node, self._plans[node].rows_by_slot(rows), epoch)
-            return self._task(node, self.punctuation(node), epoch)
+                return self._task(node, self._placed.rows_by_slot(node, rows))
+            return self._task(node, self._placed.punctuation(node))
 
-        frames = evaluate(self._nodes, given, operate)
+        frames = evaluate(self._lane.nodes, given, operate)
         for node, sink in sinks:
             if isinstance(node, OperatorNode) and node.name in idle:
-                sink(frames[node], epoch)
-        idlers = [node for node in self.operators if node.name in idle]
-        self._run_missing(frames, epoch, idlers, self.turn)
+                sink(frames[node], self._epoch)
+        idlers = [node for node in self._lane.operators if node.name in idle]
+        self._run_missing(frames, idlers, turn)
 
     def _may_be_regrouped(self, node: Node) -> bool:
         """Whether others than our own shuffle may put the node's partitions together."""
         if not isinstance(node, OperatorNode):
             return False
-        steps = [n for n in self._nodes if isinstance(n, StepNode) and node in n.parents]
+        steps = [n for n in self._lane.nodes if isinstance(n, StepNode) and node in n.parents]
         if any(step.regroups for step in steps):
             return True
-        return self.safe and (bool(steps) or any(end is node for end, _ in self._sinks))
+        return self._safe and (bool(steps) or any(end is node for end, _ in self._lane.sinks))
 
     def _consumers(self, node: Node) -> int:
-        children = sum(child.parents.count(node) for child in self._nodes)
-        return children + sum(end is node for end, _ in self._sinks)
-
-    def punctuation(self, node: OperatorNode) -> DataFrame:
-        """A row for each slot that says only that the epoch is over."""
-        assert self.session is not None
-        rows = (
-            self.session.range(0, node.slots, 1, 1)
-            .selectExpr(f"CAST(id AS INT) AS {SLOT}")
-            .repartitionById(node.slots, SLOT)
-        )
-        anchor = self._anchors.get(node.slots)
-        return rows if anchor is None else anchor.pin(rows)
-
-    def release(self) -> None:
-        """Forget where slots were placed."""
-        if self._held_back is not None:
-            self._held_back.end()
-            self._held_back = None
-        for anchor in self._anchors.values():
-            anchor.release()
-        self._anchors.clear()
+        children = sum(child.parents.count(node) for child in self._lane.nodes)
+        return children + sum(end is node for end, _ in self._lane.sinks)
 
 
 def _missing(statuses: Mapping[SlotId, SlotStatus], nodes: Iterable[OperatorNode]) -> set[SlotId]:
     """Slots of some operators that have not reported."""
-    return {(node.name, slot) for node in nodes for slot in range(node.slots)} - set(statuses)
+    return {SlotId(node.name, slot) for node in nodes for slot in range(node.slots)} - set(statuses)

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.accumulators import AccumulatorParam
 
+from tether.core.graph import SlotId
 from tether.engine.messages import decode_status
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from tether.engine.messages import SlotStatus
-
-
-SlotId = tuple[str, int]
-"""Name of an operator, number of one of its slots."""
 
 
 class _LatestPerSlot(AccumulatorParam["dict[SlotId, bytes]"]):  # type: ignore[misc]  # untyped to us
@@ -59,4 +56,4 @@ class StatusBoard:
     def take(self, epoch: int) -> dict[SlotId, SlotStatus]:
         """Called by the driver: newest reports of this epoch, by slot."""
         statuses = (decode_status(report) for report in list(self._reports.value.values()))
-        return {(s.operator, s.slot): s for s in statuses if s.epoch == epoch}
+        return {SlotId(s.operator, s.slot): s for s in statuses if s.epoch == epoch}

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
+from tether.core.graph import SlotId
 from tether.engine.messages import encode_status
 from tether.engine.slot.beside import SlotBesideEpochs
-from tether.engine.slot.misplaced import misplaced, own_rows
+from tether.engine.slot.misplaced import misplaced
 from tether.engine.slot.residents import Resident
-from tether.spark.tasks.executor import executor_process
+from tether.spark.tasks.own_rows import own_rows
+from tether.state.executor import executor_process
 from tether.state.identity import Owner
 
 if TYPE_CHECKING:
@@ -60,5 +62,5 @@ class SlotTask:
         else:
             yield from work.run(own_rows(batches, slot))
         if work.status is not None:
-            who = (self._program.control.operator, slot)
+            who = SlotId(self._program.control.operator, slot)
             self._board.report(who, encode_status(work.status))

@@ -173,16 +173,15 @@ class Life:
     def _states(self, query: Query, name: str, epoch: int) -> list[Any]:
         """What each slot holds at the end of an epoch; nothing where it holds nothing of that."""
         found: list[Any] = []
-        for part in query._driver._parts:
-            for node, prepared in part.operators.items():
-                if prepared.name != name:
-                    continue
-                program = part.program(node, epoch + 1)
-                for slot in range(node.slots):
-                    owner = Owner.of(self._session.executor(slot))
-                    with attached(program, slot, owner) as resident:
-                        there = resident.found and resident.state.version == epoch
-                        found.append(_contents(resident.state) if there else None)
+        for runner in query._driver.runners:
+            if name not in runner.books.operators:
+                continue
+            program = runner.orders.program(name, epoch + 1, 0)
+            for slot in range(runner.books.operators[name].slots):
+                owner = Owner.of(self._session.executor(slot))
+                with attached(program, slot, owner) as resident:
+                    there = resident.found and resident.state.version == epoch
+                    found.append(_contents(resident.state) if there else None)
         return found
 
     def _tell(self, **told: Any) -> None:

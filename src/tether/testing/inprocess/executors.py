@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tether.spark.tasks import executor
+from tether.state import executor
 from tether.state.identity import Owner
 
 

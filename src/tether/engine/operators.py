@@ -1,0 +1,99 @@
+"""What the engine knows of a query: its operators, whatever host runs them, and its settings."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tether.chaos.faults import Fault
+    from tether.core.graph import Graph
+    from tether.core.placement import Placement
+    from tether.core.windows import Window
+    from tether.engine.messages import ArenaScope
+    from tether.policies.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOperator:
+    """One operator of a query, with its policy and its place in the graph."""
+
+    name: str
+    """Its name in stories, backups and errors."""
+    slots: int
+    blob: bytes
+    """The user's operator, pickled once for the whole query."""
+    policy: Policy
+    placement: Placement
+    window: Window | None
+    output_arrow: pa.Schema
+    feedback_arrow: pa.Schema | None = None
+    feedback_to: str | None = None
+    """The operator that its feedback goes to."""
+    keyed: bool = True
+    """Whether a row's key says which slot it belongs to."""
+    event_time: str | None = None
+    """Column with the rows' event time, where it has one."""
+    drops_event_time: bool = False
+    """Whether that column was added for the clock only, and is not the operator's to see."""
+    lateness: float = 0.0
+    """Seconds that rows may come late."""
+    repeats: bool = False
+    """Whether the same rows of the source always lead to the same state and output."""
+    program: dict[str, Any] = field(default_factory=dict)
+    """What the program is, as far as it gives the state its meaning: version and parameters."""
+    state_specs: dict[str, Any] = field(default_factory=dict)
+    key_types: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the program in arenas: those of another one are refused."""
+        parts = [
+            self.program,
+            self.state_specs,
+            self.slots,
+            self.key_types,
+            self.policy.keeps_backups,
+        ]
+        return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+    @property
+    def keeps_clock(self) -> bool:
+        """Whether the end of a window, and with it the state, depends on event time."""
+        window = self.window
+        return window is not None and window.by == "seconds" and self.policy.keeps_backups
+
+
+def fingerprint(operators: list[QueryOperator]) -> dict[str, Any]:
+    """What the stored state of some operators means, in the parts that a manifest compares."""
+    return {
+        "program": {p.name: p.program for p in operators},
+        "state": {p.name: p.state_specs for p in operators},
+        "slots": {p.name: p.slots for p in operators},
+        "policy": {p.name: dict(p.policy.describe()) for p in operators},
+        "keys": {p.name: p.key_types for p in operators},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuerySettings:
+    """What holds for all operators of a query."""
+
+    graph: Graph
+    """Who sends to whom."""
+    arena_scope: ArenaScope = "node"
+    arena_dir: str | None = None
+    allow_changed: tuple[str, ...] = ()
+    accept_damage: bool = False
+    """Whether to continue from a backup of which nobody knows how much it lacks."""
+    faults: tuple[Fault, ...] = ()
+    readable_epochs: int = 100
+    """How many epochs back the sources can be read again."""
+    staleness: int = 0
+    """By how many epochs two lanes may be apart; 0 where there is one."""

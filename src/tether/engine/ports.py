@@ -1,0 +1,173 @@
+"""What the engine needs of whoever hosts it. Spark, local pipelines and the simulator provide it.
+
+- :class:`Cluster` runs the tasks of slots, somewhere, and brings back what they report.
+- :class:`Reports` is told what happens, for people.
+- :class:`Store` keeps frames and commit records (the protocol of :mod:`tether.backup`).
+- :class:`Stream` is the input, as far as it can be read again from an earlier epoch.
+- :class:`Clock` shows the time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from tether.backup.protocol import BackupStore as Store
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from tether.core.graph import SlotId
+    from tether.engine.messages import Purpose, SlotStatus
+    from tether.engine.slot.program import Program
+    from tether.observe.story import What
+
+__all__ = ["Clock", "Cluster", "Orders", "Reports", "Store", "Stream", "SystemClock"]
+
+Rows = TypeVar("Rows", contravariant=True)  # noqa: PLC0105 - what it holds, not how
+"""The rows of an epoch, in whatever form the host has them."""
+
+Statuses = dict["SlotId", "SlotStatus"]
+"""What slots report, by slot."""
+
+
+class Orders(Protocol):
+    """What the engine tells slots to do; the cluster asks for it when it starts a task."""
+
+    def program(
+        self, operator: str, epoch: int, turn: int, purpose: Purpose = "epoch", table: str = ""
+    ) -> Program:
+        """What the slots of an operator are told.
+
+        Args:
+            operator: Its name.
+            epoch: Number of the epoch to run, or the last committed one for other purposes.
+            turn: How often this driver has begun to run an epoch.
+            purpose: What the task is for.
+            table: The table to read, where that is the purpose.
+        """
+        ...
+
+
+class Cluster(Protocol[Rows]):
+    """Runs slots. Every slot of every operator runs once in an epoch, on the state that it left."""
+
+    def run(
+        self, orders: Orders, epoch: int, given: Rows, only: Collection[str] | None = None
+    ) -> Statuses:
+        """Run an epoch in every slot, and let the sinks have the output; give all slots' reports.
+
+        Args:
+            orders: What slots are told.
+            epoch: Number of the epoch.
+            given: The epoch's rows.
+            only: Operators to run, without any sink; all by default.
+        """
+        ...
+
+    def ask(self, orders: Orders, purpose: Purpose, epoch: int) -> Statuses:
+        """Run a task without rows in every slot; give the reports of those that made one."""
+        ...
+
+    def clean(self, orders: Orders, epoch: int) -> None:
+        """Remove the resident state of all slots, as far as they can be reached."""
+        ...
+
+    def forget_reports(self) -> None:
+        """Drop reports so far: their epochs are run again."""
+        ...
+
+    def place(self, *, stay: bool = False) -> None:
+        """Choose places for slots that restore next; with ``stay`` the same as now."""
+        ...
+
+    def lopsided(self, places: Iterable[list[str]]) -> bool:
+        """Whether slots should move, seeing where those of each operator ran last."""
+        ...
+
+    def release(self) -> None:
+        """Forget where slots were placed."""
+        ...
+
+
+class Reports(Protocol):
+    """Is told what happens to a query, and why."""
+
+    def add(self, what: What, cause: str, epoch: int, **detail: object) -> None:
+        """Note something that concerns the query as a whole."""
+        ...
+
+    def add_epoch(self, statuses: Iterable[SlotStatus]) -> None:
+        """Note what the slots report of an epoch."""
+        ...
+
+    def add_unflushed(self, slots: Iterable[SlotId], epoch: int) -> None:
+        """Note slots whose state was gone when the query stopped."""
+        ...
+
+
+class Stream(Protocol):
+    """The query's input and output, as far as they can go back to an earlier epoch."""
+
+    def check(self, read_from: int) -> None:
+        """Raise an error if the input cannot be read again from an epoch on."""
+        ...
+
+    def rows_of(self, epoch: int) -> Any:
+        """What identifies the rows of an epoch: equal for two runs of it with the same rows."""
+        ...
+
+    def announce(self, read_from: int) -> None:
+        """Say durably that the input is about to go back to an epoch."""
+        ...
+
+    def announced(self) -> int | None:
+        """The epoch that was announced and not finished, if any."""
+        ...
+
+    def take_back(self, epoch: int) -> None:
+        """Tell the sinks that the output of this epoch and all after it will be given again."""
+        ...
+
+    def go_back(self, read_from: int) -> None:
+        """Let the next epoch be ``read_from``, with the rows that it had."""
+        ...
+
+    def done(self) -> None:
+        """Remove the announcement."""
+        ...
+
+
+class Clock(Protocol):
+    """Shows the time."""
+
+    def seconds(self) -> float:
+        """Seconds by a clock that never goes back."""
+        ...
+
+    def today(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's.
+
+    Example:
+        >>> clock = SystemClock()
+        >>> clock.seconds() <= clock.seconds()
+        True
+    """
+
+    def seconds(self) -> float:
+        """Seconds by a clock that never goes back."""
+        return time.monotonic()
+
+    def today(self) -> float:
+        """Unix seconds."""
+        return time.time()
+
+
+def by_operator(statuses: Mapping[SlotId, SlotStatus], operator: str) -> dict[int, SlotStatus]:
+    """The reports of one operator's slots, by number."""
+    return {slot: status for (name, slot), status in statuses.items() if name == operator}

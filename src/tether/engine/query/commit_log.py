@@ -1,0 +1,60 @@
+"""The commit log of a running query: who may append to it, and what it says so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tether.backup.sweeping import sweep
+
+if TYPE_CHECKING:
+    from tether.backup.commitcodec import LogEnd
+    from tether.backup.commits import CommitRecord
+    from tether.backup.history import CommitHistory
+    from tether.engine.ports import Store
+
+DROP_EVERY = 16
+"""Records between two clean-ups of the backup store."""
+
+
+class RunIds(NamedTuple):
+    """Who writes."""
+
+    query: str
+    """Id of the query, the same after every restart."""
+    run: str
+    """Id of this driver's run."""
+
+
+class OpenCommitLog:
+    """The log, its content, and where it ends. Only this object appends to it.
+
+    Args:
+        store: The store that it is in, locked by this query.
+        history: What it says.
+        end: Where it ends.
+    """
+
+    def __init__(self, store: Store, history: CommitHistory, end: LogEnd) -> None:
+        self.store, self.history = store, history
+        self._end, self._since_drop = end, 0
+
+    @property
+    def end(self) -> LogEnd:
+        """Where it ends now: a slot that reads less has read an old one."""
+        return self._end
+
+    def append(self, record: CommitRecord) -> None:
+        """Make a record durable."""
+        self._end = self.store.append_commit(record)
+        self.history.apply(record)
+
+    def drop_now_and_then(self, committed: int) -> None:
+        """A record was appended: now and then, drop frames that nothing can need any more."""
+        self._since_drop += 1
+        if self._since_drop >= DROP_EVERY:
+            self._since_drop = 0
+            self.drop(committed)
+
+    def drop(self, committed: int) -> None:
+        """Drop frames that nothing can need any more, seeing that this epoch is committed."""
+        sweep(self.store, self.history, committed)

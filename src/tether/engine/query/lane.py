@@ -1,0 +1,152 @@
+"""Operators of a query that run at one pace, and the account that is kept of them.
+
+A query is one lane, or two where a feedback loop may drift apart (SSP and ASP). Each lane has its own
+commit log and its own number of committed epochs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tether.engine.ports import SystemClock
+from tether.engine.query.ledger import Ledger
+from tether.engine.query.log_opening import leaves_every_epoch
+from tether.engine.writing.items import unpack_items
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tether.backup.history import CompleteSnapshot
+    from tether.backup.mark import LogMark
+    from tether.backup.opening import StoreAddress
+    from tether.core.losses import LossRecord
+    from tether.engine.operators import QueryOperator, QuerySettings
+    from tether.engine.ports import Clock, Reports, Store
+    from tether.engine.query.clocks import Clocks
+    from tether.engine.query.commit_log import OpenCommitLog, RunIds
+    from tether.engine.query.feedback_box import FeedbackBox
+    from tether.engine.query.lineages import Lineages
+    from tether.engine.query.snapshot_keeper import Held, SnapshotKeeper
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanePlan:
+    """A lane before its first epoch.
+
+    Args:
+        operators: By name, upstream ones first.
+        settings: What holds for the whole query.
+        store: Its backup store, locked by this query; None where nothing is backed up.
+        address: How slots reach that store.
+        run_id: Id of this driver's run.
+        reports: The query's account of itself.
+        feedback: Where feedback items wait for their receivers; shared by the lanes of a query.
+        marks: Where the end of its commit log may be told besides, the better place first.
+        all_slots: Whether every epoch leaves a record of all slots, so that a restart knows how far
+            this lane has come.
+    """
+
+    operators: Mapping[str, QueryOperator]
+    settings: QuerySettings
+    store: Store | None
+    address: StoreAddress | None
+    run_id: str
+    reports: Reports
+    feedback: FeedbackBox
+    marks: Sequence[LogMark] = ()
+    all_slots: bool = False
+    clock: Clock = field(default_factory=SystemClock)
+    ledgers: Mapping[str, Ledger] = field(init=False)
+    """What is known of each operator's slots; can be read at any time, from any thread."""
+
+    def __post_init__(self) -> None:
+        ledgers = {
+            name: Ledger(name, one.slots, one.policy, one.placement, one.window)
+            for name, one in self.operators.items()
+        }
+        object.__setattr__(self, "ledgers", ledgers)
+
+    @property
+    def every_epoch(self) -> bool:
+        """Whether every epoch leaves a commit record."""
+        return self.all_slots or leaves_every_epoch(p.policy for p in self.operators.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """What a running lane keeps account of. Each entry has one owner; others only ask it."""
+
+    ids: RunIds
+    first_epoch: int
+    """The query's very first epoch."""
+    operators: Mapping[str, QueryOperator]
+    log: OpenCommitLog | None
+    """None where nothing is backed up."""
+    clocks: Clocks
+    lineages: Lineages
+    ledgers: Mapping[str, Ledger]
+    feedback: FeedbackBox
+    keeper: SnapshotKeeper | None
+    """Coordinates snapshots, where the policy takes any."""
+    reports: Reports
+
+    def in_doubt(self, operator: QueryOperator, epoch: int) -> frozenset[int]:
+        """Slots that are to run ``epoch`` and whose backups may have gaps."""
+        if self.log is None:
+            return frozenset()
+        return self.log.history.in_doubt(operator.name, operator.slots, epoch)
+
+    def newest_snapshot(self, epoch: int) -> CompleteSnapshot | None:
+        """The newest complete one from before an epoch."""
+        return None if self.log is None else self.log.history.complete_snapshot(epoch)
+
+    def held(self) -> Held:
+        """What a snapshot of the epoch that was just committed holds beside the states.
+
+        In epochs, the items in flight at a barrier are those that wait for the next epoch (ABS 2015
+        §4.3).
+        """
+        if self.keeper is None or self.keeper.barrier is None:
+            return {}
+        held: Held = dict(self.clocks.held())
+        for name in self.operators:
+            waiting = self.feedback.waiting(name)
+            if waiting is not None and waiting.items:
+                held[name] = list(unpack_items(waiting.items))
+        return held
+
+    def resume(self, committed: int, *, short: bool = False) -> None:
+        """Take over feedback, clocks and snapshots as of the end of an epoch.
+
+        Args:
+            committed: The epoch.
+            short: Whether the log lacks records, so that no feedback of the epoch can be known but
+                by a snapshot: a query that can go back will.
+        """
+        if self.log is None:
+            return
+        store, history = self.log.store, self.log.history
+        operators = list(self.operators.values())
+        self.clocks.resume(history, committed + 1)
+        snapshot = self.newest_snapshot(committed + 1)
+        if self.keeper is not None:
+            self.keeper.resume(snapshot, self.first_epoch)
+        if self.keeper is not None and snapshot is not None and snapshot.epoch == committed:
+            self.feedback.put_back(store, history, snapshot, operators)
+            self.clocks.restore(store, snapshot)
+        elif self.keeper is None or not short:
+            self.tell_lost_feedback(self.feedback.resume(store, history, operators, committed))
+
+    def tell_lost_feedback(self, losses: Sequence[LossRecord]) -> None:
+        """Feedback items were lost with an earlier driver."""
+        cause = "the driver died before it was durable"
+        for loss in losses:
+            self.reports.add("feedback-lost", cause, loss.epoch, items=loss.items)
+        self.note_feedback()
+
+    def note_feedback(self) -> None:
+        """Let the ledgers know what feedback was lost, and what would be lost now."""
+        for name, one in self.operators.items():
+            if one.feedback_to is not None:
+                self.ledgers[name].note_feedback(*self.feedback.told(name))

@@ -1,0 +1,59 @@
+"""Which resident states are the right ones: every restored state has a lineage of its own."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from tether.engine.messages import GENESIS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tether.backup.history import CommitHistory
+    from tether.core.graph import SlotId
+    from tether.engine.messages import SlotStatus
+    from tether.engine.operators import QueryOperator
+    from tether.engine.query.catching_up import CatchUp
+
+
+class Lineages:
+    """The lineage that each slot's resident state must have, where it is not GENESIS.
+
+    Args:
+        operators: The operators.
+        known: False after an earlier run that kept no record: any lineage will do until slots report.
+    """
+
+    def __init__(self, operators: Iterable[QueryOperator], *, known: bool = True) -> None:
+        self._by_operator: dict[str, dict[int, str]] = {one.name: {} for one in operators}
+        self._known = known
+
+    def expected(self, operator: str) -> dict[int, str] | None:
+        """By slot of an operator; None where any will do."""
+        return self._by_operator[operator] if self._known else None
+
+    def resume(
+        self, history: CommitHistory, operators: Iterable[QueryOperator], epoch: int
+    ) -> None:
+        """Take over what is recorded for slots that are to run ``epoch``."""
+        for one in operators:
+            facts = {slot: history.slot_facts(one.name, slot, epoch) for slot in range(one.slots)}
+            self._by_operator[one.name] = {s: f.lineage for s, f in facts.items() if f.lineage}
+
+    def learn(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
+        """All slots have reported which states they are continuing with."""
+        self._known = True
+        for (operator, slot), status in statuses.items():
+            if status.lineage != GENESIS:
+                self._by_operator[operator][slot] = status.lineage
+
+    def distrust(self, operators: Iterable[QueryOperator], but: CatchUp | None = None) -> None:
+        """Let slots restore their state whatever is resident; all but those that stay."""
+        # No state that is resident anywhere has such a lineage, so none is taken for the right one.
+        lineage = f"rewound-{uuid.uuid4().hex}"
+        self._known = True
+        for one in operators:
+            stay = () if but is None else but.kept(one.name, one.slots)
+            goes = (slot for slot in range(one.slots) if slot not in stay)
+            self._by_operator[one.name] |= dict.fromkeys(goes, lineage)

@@ -1,0 +1,138 @@
+"""Opening a lane for its first epoch of this run: take over what is durable, or start from nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from tether.backup.audit import Expected
+from tether.backup.sweeping import sweep
+from tether.core.graph import SlotId
+from tether.engine.query.binding import bind_store
+from tether.engine.query.catching_up import CatchingUp
+from tether.engine.query.clocks import Clocks
+from tether.engine.query.commit_log import OpenCommitLog, RunIds
+from tether.engine.query.committer import Committer
+from tether.engine.query.lane import Books
+from tether.engine.query.lineages import Lineages
+from tether.engine.query.log_opening import open_log
+from tether.engine.query.orders import SlotOrders
+from tether.engine.query.runner import Runner
+from tether.engine.query.snapshot_keeper import SnapshotKeeper
+
+if TYPE_CHECKING:
+    from tether.engine.ports import Cluster, Store
+    from tether.engine.query.lane import LanePlan
+
+C = TypeVar("C", bound="Cluster[Any]")
+
+
+class _Opened(NamedTuple):
+    """A commit log that can be continued."""
+
+    log: OpenCommitLog
+    committed: int
+    short: bool
+    """Whether records are missing at its end."""
+
+
+def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C]:
+    """Make a lane ready to run ``epoch``.
+
+    Args:
+        plan: The lane.
+        cluster: Where its slots run.
+        query_id: Id of the query, the same after every restart.
+        epoch: The host's next epoch.
+
+    Raises:
+        BackupUnreadableError: Commit records are missing, and the query cannot do without.
+    """
+    operators = list(plan.operators.values())
+    ids = RunIds(query_id, plan.run_id)
+    first = bind_store(operators, query_id, epoch, plan.store, plan.settings.allow_changed)
+    opened = None if plan.store is None else _open_log(plan, plan.store, first, epoch)
+    log = None if opened is None else opened.log
+    books = Books(
+        ids=ids,
+        first_epoch=first,
+        operators=plan.operators,
+        log=log,
+        clocks=Clocks(operators),
+        lineages=Lineages(operators, known=opened is not None or epoch == first),
+        ledgers=plan.ledgers,
+        feedback=plan.feedback,
+        keeper=None if log is None else _keeper(plan, log, ids),
+        reports=plan.reports,
+    )
+    committed = epoch - 1 if opened is None else opened.committed
+    committer = Committer(
+        books, committed_epoch=committed, every_epoch=plan.every_epoch, all_slots=plan.all_slots
+    )
+    if opened is not None:
+        history = opened.log.history
+        if committed >= first:
+            for ledger in plan.ledgers.values():
+                ledger.resume(history, committed + 1)
+        books.lineages.resume(history, operators, committed + 1)
+        if opened.short and books.keeper is not None:
+            books.lineages.distrust(operators)
+        committer.resume(committed)
+        books.resume(committed, short=opened.short)
+    elif epoch != first:
+        for ledger in plan.ledgers.values():
+            ledger.resume_without_account()
+        books.tell_lost_feedback(plan.feedback.resume_without_account(operators, epoch))
+    catching_up = CatchingUp()
+    orders = SlotOrders(books, catching_up, plan.settings, plan.address)
+    cluster.place()
+    return Runner(
+        plan=plan,
+        cluster=cluster,
+        books=books,
+        committer=committer,
+        orders=orders,
+        catching_up=catching_up,
+    )
+
+
+def _open_log(plan: LanePlan, store: Store, first: int, epoch: int) -> _Opened:
+    """Continue the commit log only if it is all there, or can be done without what is not."""
+    log = store.read_commits()
+    last = log.history.last_epoch
+    committed = epoch - 1
+    if plan.all_slots:
+        committed = first - 1 if last is None else min(epoch - 1, last)
+    expected = Expected(
+        next_epoch=epoch,
+        first_epoch=first,
+        # Rows of so many epochs wait for this lane where it is behind, and are run again.
+        lag=plan.settings.staleness if plan.all_slots else 0,
+        goes_back=any(one.policy.recovery.rewinds for one in plan.operators.values()),
+    )
+    opened = open_log(
+        store,
+        log,
+        [one.policy for one in plan.operators.values()],
+        plan.marks,
+        expected,
+        every_epoch=plan.every_epoch,
+        committed_epoch=committed,
+        accept_damage=plan.settings.accept_damage,
+    )
+    if opened.told:
+        plan.reports.add("damage", opened.told, epoch)
+    sweep(store, log.history, committed, orphans=True, found=opened.frames)
+    return _Opened(OpenCommitLog(store, log.history, opened.end), committed, opened.short)
+
+
+def _keeper(plan: LanePlan, log: OpenCommitLog, ids: RunIds) -> SnapshotKeeper | None:
+    """Who coordinates the lane's snapshots, where its policy takes any."""
+    operators = list(plan.operators.values())
+    schedule = operators[0].policy.snapshots
+    if schedule is None:
+        return None
+    slots = [SlotId(one.name, slot) for one in operators for slot in range(one.slots)]
+    readable = plan.settings.readable_epochs
+    return SnapshotKeeper(
+        schedule, slots, plan.reports, readable=readable, clock=plan.clock, log=log, ids=ids
+    )

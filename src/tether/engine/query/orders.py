@@ -1,0 +1,87 @@
+"""What slots are told: the program of an operator for one epoch, from all that the driver knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.engine.messages import SlotControl
+from tether.engine.slot.program import Program
+
+if TYPE_CHECKING:
+    from tether.backup.opening import StoreAddress
+    from tether.engine.messages import Purpose
+    from tether.engine.operators import QueryOperator, QuerySettings
+    from tether.engine.query.catching_up import CatchingUp
+    from tether.engine.query.lane import Books
+
+
+class SlotOrders:
+    """Makes the programs of a lane's operators.
+
+    Args:
+        books: What is known of the lane.
+        catching_up: Which slots are behind the others, if any.
+        settings: What holds for the whole query.
+        address: How slots reach the backup store.
+    """
+
+    def __init__(
+        self,
+        books: Books,
+        catching_up: CatchingUp,
+        settings: QuerySettings,
+        address: StoreAddress | None,
+    ) -> None:
+        self._books, self._catching_up = books, catching_up
+        self._settings, self._address = settings, address
+
+    def program(
+        self, operator: str, epoch: int, turn: int, purpose: Purpose = "epoch", table: str = ""
+    ) -> Program:
+        """What the slots of an operator are told; see :class:`tether.engine.ports.Orders`."""
+        one = self._books.operators[operator]
+        return Program(
+            control=self._control(one, epoch, turn, purpose, table),
+            operator=one.blob,
+            policy=one.policy,
+            placement=one.placement,
+            store=self._address,
+            output_schema=one.output_arrow,
+            faults=self._settings.faults,
+            feedback_schema=one.feedback_arrow,
+            window=one.window,
+            event_time=one.event_time,
+            drops_event_time=one.drops_event_time,
+        )
+
+    def _control(
+        self, one: QueryOperator, epoch: int, turn: int, purpose: Purpose, table: str
+    ) -> SlotControl:
+        books, settings, name = self._books, self._settings, one.name
+        sent = books.feedback.waiting(name) if purpose == "epoch" else None
+        behind = self._catching_up.now
+        return SlotControl(
+            query=books.ids.query,
+            run=books.ids.run,
+            operator=name,
+            slots=one.slots,
+            epoch=epoch,
+            first_epoch=books.first_epoch,
+            fingerprint=one.digest,
+            lineages=books.lineages.expected(name),
+            turn=turn,
+            purpose=purpose,
+            read_table=table,
+            arena_scope=settings.arena_scope,
+            arena_dir=settings.arena_dir,
+            feedback=sent.items if sent else b"",
+            feedback_epoch=sent.epoch if sent else -1,
+            clock=books.clocks.now(name),
+            snapshot=books.keeper.barrier if books.keeper is not None else None,
+            log_end=books.log.end if books.log is not None else None,
+            accept_damage=settings.accept_damage,
+            in_doubt=books.in_doubt(one, epoch),
+            divergences=books.ledgers[name].divergences(epoch - 1),
+            kept=behind.kept(name, one.slots) if behind else (),
+            kept_version=behind.through if behind else -1,
+        )

@@ -1,0 +1,148 @@
+"""Going back to a snapshot: the one owner of a rewind, from the loss to the stream's next epoch.
+
+The order makes a crash at any step harmless:
+
+1. What is about to be done is announced durably.
+2. Sinks take back output that will be given again.
+3. The stream is cut, so that its next epoch is the first one after the snapshot.
+4. The announcement is removed.
+
+Whoever starts and finds an announcement does steps 2 to 4 again (:func:`finish_rewind`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tether.chaos.faults import reach
+from tether.engine.query.catching_up import CatchUp, may_stay, must_be_restored
+from tether.engine.recovery.lost import LostStateError
+from tether.policies.recovery import FROM_SNAPSHOT
+from tether.protocols.rewind import plan_rewind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tether.core.graph import SlotId
+    from tether.engine.ports import Stream
+    from tether.engine.query.runner import Runner
+    from tether.protocols.rewind import RewindPlan
+
+
+class Rewinder:
+    """Takes a lane back to its newest complete snapshot.
+
+    Args:
+        runner: The lane.
+        stream: Gives the input, as it is now; it must be possible to read it again.
+    """
+
+    def __init__(self, runner: Runner[Any], stream: Callable[[], Stream]) -> None:
+        self._runner, self._stream = runner, stream
+        self._cuts_differ = False
+        """Whether the source was seen to cut its rows into other epochs when it was read again."""
+
+    def check_rows(self, epoch: int) -> None:
+        """Where slots catch up with others that stayed, only the rows of the first time will do.
+
+        Raises:
+            LostStateError: The epoch has other rows: those who stayed cannot be used any more.
+        """
+        behind = self._runner.catching_up.now
+        if behind is None or epoch > behind.through:
+            return
+        if self._stream().rows_of(epoch) != behind.rows[epoch]:
+            self._cuts_differ = True
+            raise LostStateError(
+                f"The stream was cut into other epochs when it was read again from epoch {epoch} on.",
+                why="The source has no limit for an epoch, or its files have changed.",
+                do="Nothing: the whole query goes back. With a limit, as maxFilesPerTrigger, only "
+                "slots that must would do so.",
+            )
+
+    def rewind(self, epoch: int, why: str) -> None:
+        """Go back to the newest complete snapshot; the host has stopped, and can start again then.
+
+        Args:
+            epoch: The epoch that could not be run.
+            why: What was lost.
+        """
+        runner, stream = self._runner, self._stream()
+        plan = self._plan(epoch)
+        stream.check(plan.read_from)
+        catch_up = None
+        if plan.partial:
+            back = frozenset(each.slot for each in plan.restore)
+            rows = {number: stream.rows_of(number) for number in range(plan.read_from, epoch)}
+            catch_up = CatchUp(back, epoch - 1, rows)
+        stream.announce(plan.read_from)
+        reach(runner.plan.settings.faults, "during-rewind", -1, epoch)
+        # Output of epochs that slots catch up with is not given again.
+        finish_rewind(stream, plan.void_from if catch_up is None else epoch)
+        if runner.books.keeper is not None:
+            runner.books.keeper.give_up(why, epoch)
+        self._forget_later(plan.read_from - 1, catch_up)
+        runner.books.reports.add(
+            "rewound",
+            why,
+            epoch,
+            snapshot=plan.read_from - 1,
+            read_from=plan.read_from,
+            epochs_again=epoch - plan.read_from,
+            slots=len(plan.restore),
+            stayed=len(plan.keep),
+        )
+
+    def _plan(self, epoch: int) -> RewindPlan:
+        runner = self._runner
+        operators, graph = runner.books.operators.values(), runner.plan.settings.graph
+        # A second loss while slots catch up: they are at other epochs than the rest, so all go back.
+        alone = runner.catching_up.now is None and not self._cuts_differ and may_stay(operators)
+        lost = self._lost_slots(epoch) if alone else frozenset(graph.slots)
+        snapshot = runner.books.newest_snapshot(epoch)
+        durable = runner.books.first_epoch - 1 if snapshot is None else snapshot.epoch
+        return plan_rewind(graph, FROM_SNAPSHOT, lost, epoch, durable=durable)
+
+    def _lost_slots(self, epoch: int) -> frozenset[SlotId]:
+        """Slots that must be restored, as far as it takes to ask all of them."""
+        runner, graph = self._runner, self._runner.plan.settings.graph
+        every = frozenset(graph.slots)
+        try:
+            there = frozenset(runner.cluster.ask(runner.orders, "probe", epoch - 1))
+        except Exception:  # executors are dying: nobody knows which slots are left
+            return every
+        return must_be_restored(graph, runner.books.operators.values(), every - there) or every
+
+    def _forget_later(self, epoch: int, catch_up: CatchUp | None) -> None:
+        """Forget all that came after ``epoch``, whose snapshot slots restore when they run.
+
+        Args:
+            epoch: The snapshot's.
+            catch_up: Which slots do so, where not all.
+        """
+        runner, books = self._runner, self._runner.books
+        runner.cluster.forget_reports()  # of epochs that will be run again
+        books.lineages.distrust(books.operators.values(), catch_up)
+        runner.catching_up.begin(catch_up)
+        if catch_up is not None:
+            runner.committer.go_back(epoch)
+            return
+        runner.committer.resume(epoch)
+        books.clocks.reset()
+        books.resume(epoch)
+
+
+def finish_rewind(stream: Stream, given_again: int | None = None) -> None:
+    """Do what was announced: by this driver just now, or by one that died over it.
+
+    Args:
+        stream: The query's input and output.
+        given_again: First epoch whose output will be given again; by default, as after a crash, the
+            first that is read again.
+    """
+    read_from = stream.announced()
+    if read_from is None:
+        return
+    stream.take_back(read_from if given_again is None else given_again)
+    stream.go_back(read_from)
+    stream.done()

@@ -1,0 +1,109 @@
+"""Running the epochs of a lane, one after the other, on whatever cluster hosts it.
+
+What a crash right after each step means:
+
+1. The orders are packed. (Crash: nothing has happened; the epoch is run again.)
+2. The cluster runs all slots, and lets the sinks have the output. (Crash: slots that finished find
+   this epoch applied when it is run again, roll it back and apply it once more.)
+3. The epoch is committed; see :mod:`tether.engine.query.committer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tether.chaos.faults import reach
+from tether.core.graph import SlotId
+
+if TYPE_CHECKING:
+    from tether.engine.ports import Cluster, Orders
+    from tether.engine.query.catching_up import CatchingUp
+    from tether.engine.query.committer import Committer
+    from tether.engine.query.lane import Books, LanePlan
+
+C = TypeVar("C", bound="Cluster[Any]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner(Generic[C]):
+    """A lane that is open: epochs may run."""
+
+    plan: LanePlan
+    """What was known before the first epoch."""
+    cluster: C
+    """Where slots run."""
+    books: Books
+    """What is kept account of."""
+    committer: Committer
+    orders: Orders
+    """What slots are told."""
+    catching_up: CatchingUp
+    """Which slots are behind the others, if any."""
+
+    @property
+    def committed_epoch(self) -> int:
+        """The last epoch that is committed."""
+        return self.committer.committed_epoch
+
+    def run(self, given: Any, epoch: int) -> None:
+        """Run one epoch of all operators to its commit.
+
+        Args:
+            given: The epoch's rows, as the cluster takes them.
+            epoch: Number of the epoch.
+        """
+        behind, keeper = self.catching_up.now, self.books.keeper
+        if keeper is not None and behind is None:
+            keeper.complete(epoch)
+            keeper.begin(epoch)
+        elif keeper is None and self.books.log is not None and self._lopsided():
+            self.flush(epoch - 1)  # the host has committed that one
+            self.move()
+            self.books.reports.add("respread", "executors have joined", epoch)
+        only = behind.operators if behind is not None else None
+        statuses = self.cluster.run(self.orders, epoch, given, only)
+        reach(self.plan.settings.faults, "after-job", -1, epoch)
+        self.committer.commit(epoch, statuses)
+        self.catching_up.applied(epoch)
+
+    def _lopsided(self) -> bool:
+        return self.cluster.lopsided([one.places() for one in self.books.ledgers.values()])
+
+    def move(self) -> None:
+        """Let slots be placed elsewhere: they restore next, all of them or those that went back."""
+        stay = self.catching_up.now is not None
+        if not stay:
+            self.clean()  # where they are now: nobody would find them there after the move
+        self.cluster.place(stay=stay)
+
+    def flush(self, epoch: int) -> None:
+        """Make all state durable that is not yet, as of the end of ``epoch``."""
+        keeper = self.books.keeper
+        if self.books.log is None or epoch < self.books.first_epoch:
+            return
+        if keeper is not None:
+            if epoch != self.committed_epoch:
+                return  # of the epoch before only the slots know all; the last snapshot stands
+            keeper.complete(epoch + 1)
+            keeper.begin_last(epoch)
+        statuses = self.cluster.ask(self.orders, "flush", epoch)
+        slots = {
+            SlotId(name, slot)
+            for name, one in self.books.operators.items()
+            for slot in range(one.slots)
+        }
+        self.books.reports.add_unflushed(sorted(slots - statuses.keys()), epoch)
+        if keeper is None:
+            self.committer.amend(epoch, statuses)
+        else:
+            keeper.note(epoch, statuses, self.books.held())
+            keeper.complete(epoch + 1)
+
+    def clean(self) -> None:
+        """Remove the resident state."""
+        self.cluster.clean(self.orders, self.committed_epoch)
+
+    def release(self) -> None:
+        """Forget where slots were placed."""
+        self.cluster.release()

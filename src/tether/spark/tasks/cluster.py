@@ -1,0 +1,156 @@
+"""Spark as the engine's cluster: slots are partitions, an epoch is one job or a few."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tether.spark.places.held_back import HeldBackError
+from tether.spark.places.placed import Placed
+from tether.spark.places.spreading import Spreading, live_executors
+from tether.spark.sinks import discard
+from tether.spark.tasks.jobs import EpochJobs
+from tether.spark.tasks.statuses import StatusBoard
+from tether.spark.tasks.task import SlotTask
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tether.engine.messages import Purpose
+    from tether.engine.ports import Orders, Reports, Statuses
+    from tether.spark.graph.flow import Node, OperatorNode
+    from tether.spark.tasks.jobs import LaneGraph
+
+
+class SparkCluster:
+    """Runs the slots of one lane; see :class:`tether.engine.ports.Cluster`.
+
+    Args:
+        lane: The nodes to run.
+        reports: Is told when an epoch's jobs were started again.
+        session: Spark's session for the stream's epochs.
+    """
+
+    def __init__(self, lane: LaneGraph, reports: Reports, session: SparkSession) -> None:
+        self._lane, self._reports, self.session = lane, reports, session
+        self._board = StatusBoard(session.sparkContext)
+        self._spreading = Spreading()
+        self._placed: Placed | None = None
+        self._turn = 0
+        """How often slots were given an epoch to run, retries of one included."""
+        self._safe = False
+        """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
+
+    def renew(self, session: SparkSession) -> None:
+        """Spark has started the stream again, in another session: the next placing is for that."""
+        self.session = session
+
+    def place(self, *, stay: bool = False) -> None:
+        """Plan epochs for the session; with ``stay``, slots remain on their executors."""
+        if self._placed is not None:
+            self._placed.release(stay=stay)
+        self._place()
+
+    def _place(self) -> Placed:
+        lane = self._lane
+        self._placed = Placed(self.session, lane.flow, lane.operators, safe=self._safe)
+        return self._placed
+
+    @property
+    def _places(self) -> Placed:
+        return self._placed or self._place()
+
+    def release(self) -> None:
+        """Forget where slots were placed."""
+        if self._placed is not None:
+            self._placed.release()
+
+    def lopsided(self, places: Iterable[list[str]]) -> bool:
+        """Whether executors have joined that could take slots off others."""
+        if not self._places.pinned:
+            return False
+        executors = live_executors(self.session.sparkContext)
+        return self._spreading.wanted(len(executors) - 1, places)  # one of them is the driver
+
+    def forget_reports(self) -> None:
+        """Drop reports so far."""
+        self._board.forget()
+
+    # ---- epochs --------------------------------------------------------------------------------
+
+    def run(
+        self,
+        orders: Orders,
+        epoch: int,
+        given: Mapping[Node, DataFrame],
+        only: Collection[str] | None = None,
+    ) -> Statuses:
+        """Run every slot of an epoch, through the sinks where they take the rows."""
+        while True:
+            jobs = EpochJobs(
+                self._lane,
+                self._places,
+                self._board,
+                epoch,
+                safe=self._safe,
+                task=lambda node, rows: self._task(orders, node, rows, epoch),
+                begin_turn=self._begin_turn,
+            )
+            try:
+                with self._places.watched():
+                    return jobs.run(given, only)
+            except HeldBackError:
+                self._reports.add("resent", "an executor died, its tasks were held back", epoch)
+            except Exception as error:
+                # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
+                if "MisplacedRowsError" not in str(error) or self._safe:
+                    raise
+                self._safe = True
+                self._places.unfuse()
+                self._reports.add("replanned", "Spark's partitions were not the slots", epoch)
+
+    def _begin_turn(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _task(
+        self,
+        orders: Orders,
+        node: OperatorNode,
+        by_slot: DataFrame,
+        epoch: int,
+        purpose: Purpose = "epoch",
+    ) -> DataFrame:
+        program = orders.program(node.name, epoch, self._turn, purpose)
+        rows = self._lane.operators[node].output_spark
+        return by_slot.mapInArrow(SlotTask(program, self._board), rows)
+
+    # ---- between epochs ------------------------------------------------------------------------
+
+    def ask(self, orders: Orders, purpose: Purpose, epoch: int) -> Statuses:
+        """Run a task without rows in every slot; give the reports of those that made one."""
+        self._board.forget()
+        for node in self._lane.operators:
+            rows = self._places.punctuation(node)
+            discard(self._task(orders, node, rows, epoch, purpose), epoch)
+        return self._board.take(epoch)
+
+    def clean(self, orders: Orders, epoch: int) -> None:
+        """Remove the arenas."""
+        for node in self._lane.operators:
+            with contextlib.suppress(Exception):  # best effort: the executors may be gone
+                rows = self._places.punctuation(node)
+                discard(self._task(orders, node, rows, epoch, "clean"), 0)
+
+    def table(self, orders: Orders, node: OperatorNode, name: str, epoch: int) -> DataFrame:
+        """The rows of one of an operator's tables, as of a committed epoch."""
+        schema = self._lane.operators[node].table_schema(name)
+        program = orders.program(node.name, epoch, self._turn, "read", name)
+        program = replace(program, output_schema=schema)
+        rows = self._places.punctuation(node)
+        return rows.mapInArrow(SlotTask(program, self._board), from_arrow_schema(schema))

@@ -1,0 +1,26 @@
+"""Checking that the rows of a partition are those of the slot of its number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.engine.slot.misplaced import misplaced
+from tether.spark.graph.plan import SLOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+
+def own_rows(batches: Iterator[pa.RecordBatch], slot: int) -> Iterator[pa.RecordBatch]:
+    """The rows without their slot column, once it is sure that they belong here."""
+    for batch in batches:
+        where = batch.schema.get_field_index(SLOT)
+        slots = batch.column(where).to_numpy()
+        if batch.num_rows and not ((slots == slot).all()):
+            raise misplaced(
+                f"Rows of slot {slots[slots != slot][0]} came to the partition of slot {slot}."
+            )
+        if batch.num_rows:
+            yield batch.remove_column(where)
