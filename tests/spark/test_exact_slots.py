@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 import tether
-from tether.backup.commitcodec import LogEnd
+from tether.backup.commitcodec import BEGINNING
 from tether.backup.history import CommitHistory
 from tether.chaos.faults import Fault
 from tether.core.errors import BackupUnreadableError
@@ -102,7 +102,7 @@ class SnapshotHarness(Harness):
     def __init__(self, policy, root):
         super().__init__(policy, root)
         self.story = Story()
-        self.commits = OpenCommitLog(self.store, CommitHistory(), LogEnd())
+        self.commits = OpenCommitLog(self.store, CommitHistory(), BEGINNING)
         self.keeper = SnapshotKeeper(
             policy,
             [COUNT],
@@ -280,9 +280,7 @@ def restored(harness, epoch):
 
 
 def test_an_early_backup_counts_only_when_an_epoch_has_reported_it(tmp_path):
-    slot = SnapshotHarness.__new__(SnapshotHarness)
-    Harness.__init__(slot, tether.Approximate(40, early=0.5, backup_target=0.0), tmp_path)
-    slot.barrier = None
+    slot = Harness(tether.Approximate(40, early=0.5, backup_target=0.0), tmp_path)
     theta = 20
     begun = slot.run(0, [[1] * 12])
     slot.commit(begun)

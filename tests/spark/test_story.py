@@ -20,7 +20,9 @@ def told_anywhere() -> set[str]:
     found = set()
     for path in Path(tether.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("story.add"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                ("story.add", "reports.add")
+            ):
                 assert isinstance(node.args[0], ast.Constant)
                 found.add(node.args[0].value)
     return found
