@@ -43,17 +43,17 @@ class StatusBoard:
     """
 
     def __init__(self, context: SparkContext) -> None:
-        self._reports = context.accumulator({}, _LatestPerSlot())
+        self._newest = context.accumulator({}, _LatestPerSlot())
 
     def report(self, slot: SlotId, status: bytes) -> None:
         """Called by a slot's task as its last act."""
-        self._reports.add({slot: status})
+        self._newest.add({slot: status})
 
     def forget(self) -> None:
         """Called by the driver: drop all reports so far."""
-        self._reports.value = {}
+        self._newest.value = {}
 
     def take(self, epoch: int) -> dict[SlotId, SlotStatus]:
         """Called by the driver: newest reports of this epoch, by slot."""
-        statuses = (decode_status(report) for report in list(self._reports.value.values()))
+        statuses = (decode_status(report) for report in list(self._newest.value.values()))
         return {SlotId(s.operator, s.slot): s for s in statuses if s.epoch == epoch}
