@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tether.backup.commits import SlotCommit
+from tether.core.windows import Hopping
 
 if TYPE_CHECKING:
     from tether.backup.history import CommitHistory
@@ -51,11 +52,13 @@ def has_news(
 
     Above all it must know what losing the slot costs. A θ that has changed, whether a window gave it
     back or the query has another budget, counts only once it is durable: a loss is priced by what
-    is.
+    is. And where rows end windows, it must know how many there were: a slot that counted from an older
+    number would end its windows, and clear its state, in other epochs than it should.
     """
     if status.frame is not None or status.recovery is not None:
         return True
-    counted = window is not None and window.by == "items" and policy.recovery.exact
+    by_items = window is not None and window.by == "items"
+    counted = by_items and (isinstance(window, Hopping) or policy.recovery.exact)
     return bool(counted and status.rows_in) or recorded != (status.theta, status.under)
 
 
