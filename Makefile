@@ -1,7 +1,7 @@
 # All targets run in .venv through scripts/run; `make` alone lists them. Paths stay relative, so a clone may
 # live anywhere, in a folder with spaces too.
 .DEFAULT_GOAL := help
-.PHONY: help setup environment classes jar demo test test-fast lint bench peers chaos fuzz soak wheel lock clean
+.PHONY: help setup environment classes jar demo test test-fast lint bench peers chaos fuzz mutants soak wheel lock clean
 
 # More arguments for the command behind a target: make test ARGS="-k backup -x"
 ARGS ?=
@@ -65,6 +65,7 @@ peers: environment ## install what the benchmarks compare with: Polars, DuckDB, 
 	@$(call PEER,flink)
 	@$(call PEER,bytewax)
 
+# Goes on where the last run on this commit stopped; make chaos ARGS=--again begins again.
 chaos: environment jar classes ## kill real processes, in the long form of those tests too
 	@echo "chaos: seed $(SEED); the same again with SEED=$(SEED)"
 	@TETHER_LONG=1 TETHER_SEED=$(SEED) $(RUN) python -m pytest -m chaos -v \
@@ -72,6 +73,9 @@ chaos: environment jar classes ## kill real processes, in the long form of those
 
 fuzz: environment ## random programs under random failures, judged: make fuzz ARGS="--minutes 10"
 	@$(RUN) python -m tether.testing.fuzz $(ARGS)
+
+mutants: environment ## plant faults, one at a time: does a test notice? make mutants ARGS=--quick
+	@$(RUN) python -m mutants $(ARGS)
 
 soak: environment ## watch a stream under random failures: make soak ARGS="--minutes 30"
 	@$(RUN) python -m bench.soak $(ARGS)

@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mutants.reading import CatalogueError, Mutant, catalogue, plant
@@ -17,6 +16,7 @@ from mutants.trying import BY_TIME, NOTICED, ROOT, Try, attempt, copy_of_the_tre
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FOLDER = ROOT / ".truth"
 RESULT, KILLERS = FOLDER / "mutants.json", FOLDER / "killers.json"
@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="those whose name or file has this in it")
     parser.add_argument("--longest", type=float, default=600.0, help="seconds for one fault")
     parser.add_argument("--no-baseline", action="store_true", help="tests are known to be green")
-    parser.add_argument("--check", action="store_true", help="only see that all faults fit the code")
+    parser.add_argument(
+        "--check", action="store_true", help="only see that all faults fit the code"
+    )
     chosen = parser.parse_args()
     every = catalogue()
     wrong = list(_misfits(every))
@@ -121,7 +123,7 @@ def _outcome(mutant: Mutant, ended: Try) -> str:
 
 def _report(results: dict[str, Any], *, quick: bool, surviving: list[str]) -> dict[str, Any]:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return {
         "commit": told.stdout.strip(),
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),

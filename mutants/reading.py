@@ -8,8 +8,8 @@
     +return after_failures(whole_share(budget, placement), 0)
 
 The lines with ``-`` stand in the file exactly once, whatever they are indented by; those with ``+`` take
-their place. Where the file no longer has them, they are looked for in all others, so that code may move. A
-line ``survives: …`` gives the reason why no test can notice.
+their place. Where the file no longer has them, they are looked for in all others, so that code may move.
+A line ``survives: …`` gives the reason why no test can notice.
 """
 
 from __future__ import annotations

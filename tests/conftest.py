@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import chaos_summary, class_archive
+from tests import chaos_progress, chaos_summary, class_archive, kills
 
 from tether.cli.session import open_session
 from tether.data import DataFolder
@@ -64,8 +64,44 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--again", action="store_true", help="chaos: run what has passed on this commit again"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("TETHER_LONG") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_LongRun(config.getoption("again")), "tether-long-run")
+
+
+class _LongRun:
+    """A run of the long tests: it goes on where the last one on this commit stopped."""
+
+    def __init__(self, again: bool) -> None:
+        self._progress, self._again = chaos_progress.Progress(), again
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[Any]) -> None:
+        done = [item for item in items if not self._again and self._progress.passed(item.nodeid)]
+        if done:
+            items[:] = [item for item in items if item not in done]
+            config.hook.pytest_deselected(items=done)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self._progress.add(report)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.section("what has run; --again runs it again")
+        for line in self._progress.table():
+            terminalreporter.line(line)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What was killed under which policy, and whether the promise held."""
+    if killed := kills.told_by(terminalreporter.stats):
+        terminalreporter.section("kills")
+        terminalreporter.line(kills.note(killed))
     told = chaos_summary.told_by(terminalreporter.stats)
     if told:
         terminalreporter.section("failures on purpose")

@@ -15,6 +15,7 @@ from tests.chaos.jobs import Job
 from tests.chaos.matrix import EXACT, POLICIES, REPLAYS
 from tests.chaos.running import BOUNDS, Outcome, Run
 from tests.chaos.workloads import WORKLOADS
+from tests.kills import OF_DRIVER
 from tests.refusals import or_skip
 
 from tether.testing.bundle import explained_run
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from tether.testing.judge import Outside
 
 
-def check(spark: Any, work: Path, case: Case) -> None:
-    """Run a cell and compare."""
+def check(spark: Any, work: Path, case: Case) -> list[tuple[str, str]]:
+    """Run a cell and compare; gives who was killed at which points."""
     workload = WORKLOADS[case.workload]
     epochs = running.EPOCHS if case.kind.process is None else jobs.EPOCHS
     tables = workload.tables(epochs)
@@ -47,6 +48,19 @@ def check(spark: Any, work: Path, case: Case) -> None:
         assert injector.struck(), "nothing was struck: this cell shows nothing"
         if outcome.ended is None:
             _compare(case, tables, outcome)
+    return _killed(case, injector)
+
+
+def _killed(case: Case, injector: Injector) -> list[tuple[str, str]]:
+    # In Spark's local mode an executor and the driver are one process.
+    apart = case.kind.process is not None and not case.kind.process.restarts
+    executor = "executor" if apart else "driver"
+    found = []
+    for fault in injector.faults:
+        if fault.action in ("kill", "executor") and Path(fault.marker).exists():
+            own = "driver" if fault.point in OF_DRIVER else "worker"
+            found.append((own if fault.action == "kill" else executor, str(fault.point)))
+    return found
 
 
 def open_files_after(seconds: float, work: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import pytest
+from tests.kills import PROPERTY
 
 from tether.testing.bundle import explained_run
 from tether.testing.epochs import write_epochs
@@ -50,7 +51,9 @@ def epoch_of_the_move(story):
 
 
 @pytest.mark.parametrize("epochs", [7, pytest.param(40, marks=pytest.mark.long)])
-def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, epochs):
+def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(
+    tmp_path, epochs, record_property
+):
     policy = "approximate:max_state_error=3000"
     run = one_executor_killed(tmp_path, policy, epochs=epochs, slots=3, epoch=3)
     with run as (tables, counting, result):
@@ -71,7 +74,12 @@ def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(tmp_path, ep
         if epochs > 7:  # in so many, Spark has started another executor, and it has got its slot
             assert move is not None
             last = {path[-1] for path in places(stories).values()}
+<<<<<<< HEAD
             assert len(last) == 3, f"slots were not spread again: {last}"
+=======
+            assert len(last) == 3, f"slots were not spread anew: {last}"
+    record_property(PROPERTY, ("on Spark", "approximate", "executor", "halfway"))
+>>>>>>> df81b54 (A SIGKILL of workers, executors and drivers at every named point under every policy; make chaos goes on where it stopped; make mutants)
 
 
 @pytest.mark.long

@@ -73,7 +73,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         operator: Which operator's, or None for any.
         epoch: First epoch in which it may strike.
         action: "kill": SIGKILL of the process that is there, the Python worker or the driver.
-            "executor": SIGKILL of its executor. "raise": an exception, as a failing task would.
+            "executor": SIGKILL of its executor; of a driver's, only where it has started it itself
+            (:mod:`tether.testing.inprocess`). "raise": an exception, as a failing task would.
             "forget": the slot's resident state is removed; only at "before-attach".
             "hang", "hang-executor": SIGSTOP of the Python worker, or of its executor, for
             ``seconds``. "hold": whoever is there waits until ``release`` is called, in whatever
@@ -103,7 +104,7 @@ def reach(
     """
     forget = False
     for fault in due(faults, point, slot, epoch, operator):
-        forget = _strike(fault) or forget
+        forget = strike(fault) or forget
     return forget
 
 
@@ -159,7 +160,8 @@ def hang(pid: int, seconds: float) -> None:
         told.readline()
 
 
-def _strike(fault: Fault) -> bool:
+def strike(fault: Fault) -> bool:
+    """Let a fault strike whoever has come to its point; whether resident state is to be forgotten."""
     if fault.action == "forget":
         return True
     if fault.action == "raise":
@@ -169,13 +171,19 @@ def _strike(fault: Fault) -> bool:
             time.sleep(0.002)
         return False
     victim = os.getpid()
+    of_driver = fault.point in (*DRIVER_POINTS, *DRIVER_STORE_POINTS)
     if fault.action in ("executor", "hang-executor"):
-        from tether.state.executor import executor_process  # noqa: PLC0415 - only for this fault
+        from tether.state.executor import executor_process, parent_of  # noqa: PLC0415 - only here
 
         victim = executor_process()
+        if of_driver and os.getpid() not in (victim, parent_of(victim)):
+            raise RuntimeError("a driver knows only those executors that it has started itself")
     if fault.action in ("hang", "hang-executor"):
         hang(victim, fault.seconds)
         return False
     os.kill(victim, signal.SIGKILL)
+    if of_driver:
+        os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
+        return False  # it goes on without that executor
     time.sleep(60)  # until the executor's death reaches this process
     return False

@@ -1,4 +1,4 @@
-"""A backup store that fails, stalls, tears or tells old news, where a fault says so."""
+"""A backup store that fails, stalls, tears or tells old news, or kills its user, where told to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tether.backup.commitlog import CommitLog, older_half
 from tether.backup.local_commits import LOG
-from tether.chaos.faults import due
+from tether.chaos.faults import due, strike
 from tether.core.errors import BackupError, BadValueError
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class TroubledStore:
         acts: set[Action] = set()
         for fault in due(self._faults, point, slot, epoch, operator):
             acts.add(fault.action)
+            if fault.action in ("kill", "executor"):
+                strike(fault)
             if fault.action == "stall":
                 time.sleep(fault.seconds)
             if fault.action == "fail":

@@ -47,6 +47,7 @@ _WORKER_POINTS = (
     "halfway",
     "after-apply",
     "during-backup",
+    "during-compaction",
     "after-commit",
     "during-recovery",
     "during-replay",
@@ -60,6 +61,9 @@ _STORE_FAULTS = (
     ("store-read", "fail"),
     ("store-read", "stale"),
     ("store-commit", "fail"),
+    ("store-append", "kill"),
+    ("store-read", "kill"),
+    ("store-commit", "kill"),
 )
 _TAKINGS: tuple[Taking, ...] = (
     "all",
@@ -119,6 +123,7 @@ class _Builder:
             sinks=self._sinks(),
             strikes=self._strikes(epochs, stages, scope),
             events=self._events(epochs, stages, scope),
+            compacts=self._maybe(0.3),
         )
 
     # ---- the query -----------------------------------------------------------------------------
@@ -297,7 +302,7 @@ class _Builder:
             return Strike(point=self._one_of(*_DRIVER_POINTS), action=action, epoch=epoch)
         if kind == 8:
             until = epoch + self._chance.randint(1, 3)
-            action = self._one_of("hold", "hold", "raise")
+            action = self._one_of("hold", "hold", "raise", "kill")
             return Strike(point="during-writing", action=action, until=until, **where)
         point, action = self._one_of(*_STORE_FAULTS)
         return Strike(point=point, action=action, epoch=epoch)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tether.testing.fuzz.running import Outcome
     from tether.testing.judge import Answer
 
-LOSING = ("forget", "executor", "tear")
+LOSING = ("forget", "tear")
 
 
 def judged(program: Program, entries: list[dict[str, Any]], outcome: Outcome) -> None:

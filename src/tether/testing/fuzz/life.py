@@ -17,6 +17,7 @@ from tether.chaos.faults import Fault, release
 from tether.core.errors import TetherError
 from tether.core.windows import Decaying, Hopping, Sliding
 from tether.engine.slot.residents import attached
+from tether.engine.writing import writer
 from tether.spark.stream import stream
 from tether.state.identity import Owner
 from tether.testing.fuzz.meaning import home
@@ -59,6 +60,8 @@ class Life:
         )
         rows = [batch_of(epoch) for epoch in program.epochs]
         self._source = EpochSource(self._session, rows, SCHEMA)
+        if program.compacts:
+            writer.COMPACT_FLOOR_BYTES = 0
         self._log = os.open(work / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def live(self) -> None:

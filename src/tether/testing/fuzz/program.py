@@ -136,6 +136,8 @@ class Program(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     own_policies: bool = False
     """Whether each operator has a budget of its own."""
     batch_rows: int = 4
+    compacts: bool = False
+    """Whether logs of backups are compacted however short they are."""
     arena_scope: Literal["node", "executor"] = "node"
     sinks: tuple[Taking, ...] = ("all",)
     """What the sink does in each epoch, over and over."""

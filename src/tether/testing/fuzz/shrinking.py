@@ -87,6 +87,8 @@ def _plainer(program: Program) -> Iterator[Program]:
         yield replace(program, arena_scope="node")
     if program.own_policies:
         yield replace(program, own_policies=False)
+    if program.compacts:
+        yield replace(program, compacts=False)
     if program.window is not None:
         yield replace(program, window=None)
     if program.policy.early != 1:

@@ -25,6 +25,7 @@ from pyspark import TaskContext
 
 from tether.chaos.faults import DRIVER_POINTS, DRIVER_STORE_POINTS
 from tether.engine.writing.items import pack_items
+from tether.state import executor
 from tether.testing.inprocess.writers import settle_writers
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ class Tasks:
         failed = ""
         for _ in range(ATTEMPTS):
             self._attempts += 1
-            executor = None if self._executors is None else self._executors.serve(task.partition)
+            at = self._serve(task.partition)
             try:
                 killed = self._may_be_killed(task.partition)
-                done = self._apart(task, executor) if killed else self._attempt(task)
+                done = self._apart(task, at) if killed else self._attempt(task)
             except Exception as error:
                 text = "".join(traceback.format_exception(error))
                 failed = f"a task failed {ATTEMPTS} times, the last time by {error}\n{text}"
@@ -119,10 +120,17 @@ class Tasks:
             return done.rows
         raise TaskFailedError(failed)
 
+    def _serve(self, slot: int) -> int | None:
+        """The executor that this process works for now; without any it is that itself."""
+        if self._executors is not None:
+            return self._executors.serve(slot)
+        executor.stand_in = os.getpid()
+        return None
+
     def _may_be_killed(self, partition: int) -> bool:
         return any(
             fault.slot in (None, partition)
-            and self.epoch >= fault.epoch
+            and (self.epoch >= fault.epoch or fault.point == "store-read")  # which knows no epoch
             and not Path(fault.marker).exists()
             for fault in self._fatal
         )
@@ -138,7 +146,7 @@ class Tasks:
             self._context.reports = None
             TaskContext._setTaskContext(None)
 
-    def _apart(self, task: Task, executor: int | None) -> Done:
+    def _apart(self, task: Task, served: int | None) -> Done:
         """An attempt in a process of its own, which may be killed."""
         ours, theirs = os.pipe()
         pid = os.fork()
@@ -148,7 +156,7 @@ class Tasks:
             self._report(task, theirs)
         os.close(theirs)
         try:
-            told = _heard(ours, pid, executor)
+            told = _heard(ours, pid, served)
         finally:
             os.close(ours)
             _, status = os.waitpid(pid, 0)
@@ -183,11 +191,11 @@ class Tasks:
             os._exit(0)
 
 
-def _heard(pipe: int, pid: int, executor: int | None) -> bytes:
+def _heard(pipe: int, pid: int, served: int | None) -> bytes:
     """What the child tells; nothing if it, or its executor, is killed first."""
     watching = select.poll()
     watching.register(pipe, select.POLLIN | select.POLLHUP)
-    death = os.pidfd_open(executor) if executor is not None else None
+    death = os.pidfd_open(served) if served is not None else None
     if death is not None:
         watching.register(death, select.POLLIN)
     told = b""
