@@ -74,12 +74,8 @@ def test_an_executor_killed_moves_its_slots_and_loses_at_most_theta(
         if epochs > 7:  # in so many, Spark has started another executor, and it has got its slot
             assert move is not None
             last = {path[-1] for path in places(stories).values()}
-<<<<<<< HEAD
             assert len(last) == 3, f"slots were not spread again: {last}"
-=======
-            assert len(last) == 3, f"slots were not spread anew: {last}"
     record_property(PROPERTY, ("on Spark", "approximate", "executor", "halfway"))
->>>>>>> df81b54 (A SIGKILL of workers, executors and drivers at every named point under every policy; make chaos goes on where it stopped; make mutants)
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ PROMISED = [
     "peers",
     "chaos",
     "fuzz",
+    "mutants",
     "soak",
     "wheel",
     "lock",
