@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tether import Approximate, Loss, MiniBatch, NoTolerance, Operator
 from tether.core.errors import BadValueError, OutputSchemaError
 from tether.core.windows import Hopping
-from tether.testing.ddl import arrow_schema
+from tether.sources.ddl import arrow_schema
 from tether.testing.local import LocalPipeline, Stage, slot_of
 
 

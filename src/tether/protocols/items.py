@@ -83,7 +83,13 @@ class StateSaved(msgspec.Struct, frozen=True, kw_only=True, tag="state-saved"):
     """The live state was backed up, with the number of its newest item."""
 
 
-ReceiverEvent = ItemsArrived | PunctuationArrived | ReadyToProcess | StateSaved
+class ItemsSaved(msgspec.Struct, frozen=True, kw_only=True, tag="items-saved"):
+    """All pending items up to this number were backed up, before anybody had to wait for it."""
+
+    upto: int
+
+
+ReceiverEvent = ItemsArrived | PunctuationArrived | ReadyToProcess | StateSaved | ItemsSaved
 
 
 class TakeItems(msgspec.Struct, frozen=True, kw_only=True, tag="take-items"):
@@ -167,6 +173,9 @@ def receive(
     if isinstance(event, StateSaved):
         saved = _tidy(replace(state, dropped=max(state.dropped, state.processed)))
         return saved, (DropItems(upto=saved.dropped),)
+    if isinstance(event, ItemsSaved):
+        upto = min(max(state.backed_up, event.upto), state.received)
+        return _tidy(replace(state, backed_up=upto)), ()
     return _arrive(state, event, l)
 
 
@@ -259,23 +268,28 @@ def replay(log: Iterable[BackUpItems | BackUpPunctuation | DropItems], after: in
     return Replay(first=base + 1, last=max(base, last))
 
 
-def recovered(saved: ReceiverState, chosen: Replay) -> ReceiverState:
+def recovered(saved: ReceiverState, chosen: Replay, used: int = 0) -> ReceiverState:
     """The receiver's state after a loss, before ``chosen`` is processed again.
 
-    Numbers of lost items above ``chosen`` are used again: nothing durable has them.
+    Numbers of lost items above ``chosen`` are used again, unless they are known to somebody: what
+    others have planned by its number must never turn out to be another item.
 
     Args:
         saved: As stored with the newest readable backup, of items or of the state.
         chosen: What ``replay`` gave.
+        used: Newest number that anybody may know; the next item gets a later one.
 
     Example:
         >>> recovered(ReceiverState(received=20, processed=7), Replay(first=9, last=11)).at_risk
         0
+        >>> known = recovered(ReceiverState(), Replay(first=9, last=11), used=20)
+        >>> known.received, known.at_risk
+        (20, 0)
     """
     return ReceiverState(
-        received=chosen.last,
+        received=max(chosen.last, used),
         processed=chosen.first - 1,
-        backed_up=chosen.last,
+        backed_up=max(chosen.last, used),
         dropped=chosen.first - 1,
         heard=saved.heard,
     )

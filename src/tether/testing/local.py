@@ -28,7 +28,7 @@ from tether.policies.approximate import Approximate
 from tether.policies.no_tolerance import NoTolerance
 from tether.state.hashing import combine, mix, mix_bytes
 from tether.state.slot import SlotState
-from tether.testing.ddl import arrow_schema
+from tether.sources.ddl import arrow_schema
 from tether.testing.local_slot import LocalSlot
 
 if TYPE_CHECKING:

@@ -1,0 +1,169 @@
+"""What a receiver of items lost when it died: at most l at once, and exactly, once senders are back.
+
+A receiver acknowledges items before they are durable. If it dies, those that were acknowledged and
+neither processed nor backed up are lost, and nobody sends them again. Those that were *not yet*
+acknowledged are not lost: their senders still hold them. From outside the two look alike, so a
+loss is told in two steps:
+
+1. At the restart: all that had been numbered and is not safe counts as lost. That is at most l,
+   for a backup comes before an acknowledgement (``tether.protocols.items``).
+2. When a sender is back it sends what was not acknowledged, under its own numbers. What comes
+   again was not lost, and is taken off the figure.
+
+**Shown items.** Some of these items had been shown to a reader before the loss: the reader may have
+them in its state by now, or may not. If one of them comes again it is *not* taken again, for it could then
+be counted twice; it stays in the figure. So what a receiver shows must be durable as a fact (the number,
+and how far each sender has been heard up to it), though the items themselves need not be.
+
+Where the marks of what had been numbered did not survive (a power cut), l itself is the figure. All
+items above the newest one shown were at risk then, so no sender can miss more than l of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class MarkedRun(NamedTuple):
+    """Items that were numbered one after the other."""
+
+    sender: str
+    first: int
+    """The sender's own number of the first of them."""
+    number: int
+    """The receiver's number of the first of them."""
+    count: int
+
+    @property
+    def last(self) -> int:
+        """The receiver's number of the last of them."""
+        return self.number + self.count - 1
+
+    def sender_upto(self, number: int) -> int:
+        """The sender's number of the newest of them up to a number of the receiver's."""
+        return self.first - 1 + min(self.count, max(0, number - self.number + 1))
+
+
+class SenderGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Items of one sender that it may still hold, by its own numbers."""
+
+    after: int
+    """None up to this one: safe, or shown to a reader."""
+    marked: int
+    """Its newest item that had been numbered when the receiver died."""
+
+
+class LostItems(msgspec.Struct, frozen=True, kw_only=True):
+    """One loss of a receiver's memory.
+
+    Args:
+        first: Smallest of the receiver's numbers that the loss may have taken.
+        last: Largest of them; ``first`` - 1 if it took none.
+        at_most: Most items lost, as far as it is known now. Whole, or infinite.
+        gaps: By sender, what may still come again.
+        known: Whether the marks survived. If not, any sender may miss up to ``at_most`` items.
+
+    Example:
+        >>> lost = after_loss(safe=4, shown=4, runs=[MarkedRun("a", 1, 1, 10)], l=100)
+        >>> lost.at_most
+        6
+        >>> came_again(lost, "a", heard=4, first=9)[0].at_most  # 9 and 10 were not acknowledged
+        4
+    """
+
+    first: int
+    last: int
+    at_most: float
+    gaps: dict[str, SenderGap] = {}
+    known: bool = True
+
+
+def after_loss(
+    *,
+    safe: int,
+    shown: int,
+    runs: Iterable[MarkedRun] | None,
+    l: float,  # noqa: E741 - the paper's letter
+) -> LostItems:
+    """Sum up a loss, from what is found at the restart.
+
+    Args:
+        safe: Newest of the receiver's numbers that is processed or durable, as are all before it.
+        shown: Newest number that a reader may know.
+        runs: What had been numbered since, in order. None: the marks did not survive.
+        l: The most that may have been at risk, as it was durable.
+    """
+    if runs is None:
+        return LostItems(first=safe + 1, last=max(safe, shown), at_most=l, known=not l)
+    gaps: dict[str, SenderGap] = {}
+    last, items = safe, 0
+    for run in runs:
+        items += max(0, run.last - max(safe, run.number - 1))
+        last = max(last, run.last)
+        after = run.sender_upto(max(safe, shown))
+        marked = run.first + run.count - 1
+        if run.sender in gaps:
+            after = max(after if run.number <= max(safe, shown) else 0, gaps[run.sender].after)
+        gaps[run.sender] = SenderGap(after=after, marked=marked)
+    gaps = {sender: gap for sender, gap in gaps.items() if gap.marked > gap.after}
+    return LostItems(first=safe + 1, last=last, at_most=items, gaps=gaps)
+
+
+def heard_after_loss(heard: Mapping[str, int], safe: int, shown: int, runs: Iterable[MarkedRun]) -> dict[str, int]:
+    """By sender, the newest of its numbers that must not be taken again.
+
+    Args:
+        heard: As it is durable.
+        safe: Newest number that is processed or durable.
+        shown: Newest number that a reader may know.
+        runs: What had been numbered, in order.
+
+    Example:
+        >>> heard_after_loss({"a": 2}, safe=2, shown=3, runs=[MarkedRun("a", 1, 1, 5)])
+        {'a': 3}
+    """
+    known = dict(heard)
+    for run in runs:
+        upto = run.sender_upto(max(safe, shown))
+        if upto >= run.first:
+            known[run.sender] = max(upto, known.get(run.sender, 0))
+    return known
+
+
+def came_again(
+    lost: LostItems, sender: str, heard: int, first: int
+) -> tuple[LostItems, bool]:
+    """A sender is back after a loss and goes on with ``first``: how the figure changes.
+
+    Args:
+        lost: The loss.
+        sender: Who is back.
+        heard: The newest of its numbers that must not be taken again.
+        first: Where it goes on.
+
+    Returns:
+        The loss as it is known now, and whether the sender may go on there. It may not where it
+        leaves out items that it can never have had an acknowledgement for.
+
+    Guarantee: a sender that keeps to the protocol goes on right after its newest acknowledged item,
+    so what it leaves out is just what it lost.
+
+    Example:
+        >>> lost = after_loss(safe=4, shown=4, runs=[MarkedRun("a", 1, 1, 10)], l=100)
+        >>> came_again(lost, "a", heard=4, first=12)[1]
+        False
+    """
+    gap = lost.gaps.get(sender)
+    if gap is None:
+        return lost, not lost.known and first - 1 - heard <= lost.at_most
+    if first > gap.marked + 1:
+        return lost, False
+    rest = {name: one for name, one in lost.gaps.items() if name != sender}
+    back = gap.marked - max(gap.after, first - 1)
+    return replace(lost, at_most=lost.at_most - back, gaps=rest), True

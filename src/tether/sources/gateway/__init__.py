@@ -1,0 +1,13 @@
+"""The gateway: an ingest server for producers that push and forget (DESIGN section 8, AF-Stream 2019 §3.4.2).
+
+Who does what:
+
+- ``gateway``: all streams of a store. ``stream``: one of them: numbers items, holds them, saves them.
+- ``records``, ``segments``, ``facts``: the durable log. ``marks``: what survives a killed process only.
+- ``opening``: a restart, and what it finds lost. ``backlog``: items in memory and on disk.
+- ``census``: who sends, and what dying producers may have lost.
+- ``flight``, ``http``, ``server``: the doors, and the process.
+- ``calls``: a client's side of them. ``spark_source``, ``folding``: ``spark.readStream.format("tether")``.
+
+The decisions are those of ``tether.protocols.items``, ``item_sender`` and ``lost_items``.
+"""

@@ -1,0 +1,126 @@
+"""The items that a stream holds for its readers: in memory, and on disk where memory is short."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tether.backup.files import opened, read_exactly
+from tether.protocols.lost_items import MarkedRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tether.sources.gateway.segments import Place
+
+
+class HeldRun:
+    """Items of one producer, numbered one after the other."""
+
+    __slots__ = ("batch", "count", "first", "last", "nbytes", "number", "place", "producer")
+
+    def __init__(
+        self,
+        number: int,
+        producer: str,
+        first: int,
+        count: int,
+        *,
+        batch: pa.RecordBatch | None = None,
+        place: Place | None = None,
+    ) -> None:
+        self.number, self.producer, self.first, self.count = number, producer, first, count
+        self.last = number + count - 1
+        self.batch, self.place = batch, place
+        self.nbytes = 0 if batch is None else batch.get_total_buffer_size()
+
+    def marked(self) -> MarkedRun:
+        """The same without its rows."""
+        return MarkedRun(self.producer, self.first, self.number, self.count)
+
+
+class Backlog:
+    """Runs in order of their numbers. The stream's lock guards it."""
+
+    def __init__(self) -> None:
+        self._runs: list[HeldRun] = []
+        self._resident = 0
+        """Index of the first run that may be in memory."""
+        self.memory_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def add(self, run: HeldRun) -> None:
+        """Append a run; its numbers are above all others."""
+        self._runs.append(run)
+        if run.batch is not None:
+            self.memory_bytes += run.nbytes
+
+    def take_back(self) -> None:
+        """Forget the newest run."""
+        self.memory_bytes -= self._runs.pop().nbytes
+
+    def after(self, number: int) -> list[HeldRun]:
+        """Runs with numbers above this one."""
+        return self._runs[self._index(number + 1) :]
+
+    def between(self, first: int, last: int) -> list[HeldRun]:
+        """Runs that have a number from ``first`` to ``last``."""
+        start = self._index(first)
+        stop = start
+        while stop < len(self._runs) and self._runs[stop].number <= last:
+            stop += 1
+        return self._runs[start:stop]
+
+    def drop(self, upto: int) -> None:
+        """Forget runs all of whose numbers are at most this one."""
+        count = self._index(upto + 1)
+        for run in self._runs[:count]:
+            self.memory_bytes -= run.nbytes
+        del self._runs[:count]
+        self._resident = max(0, self._resident - count)
+
+    def saved(self, runs: list[HeldRun], places: list[Place]) -> None:
+        """Runs are on disk now."""
+        for run, place in zip(runs, places, strict=True):
+            run.place = place
+
+    def evict(self, target_bytes: int) -> None:
+        """Leave the oldest runs that are on disk to the disk, until memory is below a target."""
+        while self.memory_bytes > target_bytes and self._resident < len(self._runs):
+            run = self._runs[self._resident]
+            if run.place is None:
+                return
+            if run.batch is not None:
+                self.memory_bytes -= run.nbytes
+                run.batch, run.nbytes = None, 0
+            self._resident += 1
+
+    def _index(self, number: int) -> int:
+        """Index of the first run whose last number is at least this one."""
+        return bisect_left(self._runs, number, key=lambda run: run.last)
+
+
+def batches(
+    runs: list[HeldRun], first: int, last: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of runs between two numbers, both included, in order."""
+    for run in runs:
+        batch = run.batch
+        if batch is None:
+            assert run.place is not None
+            batch = _read(run.place, schema)
+        start = max(0, first - run.number)
+        stop = min(run.count, last - run.number + 1)
+        yield batch if stop - start == run.count else batch.slice(start, stop - start)
+
+
+def _read(place: Place, schema: pa.Schema) -> pa.RecordBatch:
+    buffer = pa.allocate_buffer(place.nbytes)
+    with opened(place.segment, os.O_RDONLY) as descriptor:
+        read_exactly(descriptor, memoryview(buffer).cast("B"), place.offset)
+    return pa.ipc.read_record_batch(buffer, schema)

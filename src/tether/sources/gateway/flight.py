@@ -1,0 +1,250 @@
+"""The gateway as an Arrow Flight server: ``DoPut`` for producers, ``DoGet`` for executors."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from tether.core.errors import TetherError
+from tether.sources.gateway.errors import (
+    BadRowsError,
+    BusyError,
+    GatewayError,
+    NotAllowedError,
+    StoreFailedError,
+    TooLargeError,
+)
+from tether.sources.gateway.messages import (
+    Ack,
+    CommitNote,
+    Hello,
+    PutNote,
+    ReadTicket,
+    StreamStatus,
+)
+from tether.sources.gateway.rows import conform
+from tether.sources.gateway.stream import ANONYMOUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tether.sources.gateway.gateway import Gateway
+    from tether.sources.gateway.stream import GatewayStream
+
+_note = msgspec.json.Decoder(PutNote).decode
+_ack = msgspec.json.Encoder().encode
+
+
+class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
+    """Serves a gateway over Arrow Flight.
+
+    Args:
+        gateway: The streams.
+        location: Where to listen.
+        certificates: Pairs of certificate and key, for TLS.
+    """
+
+    def __init__(
+        self, gateway: Gateway, location: str, certificates: list[tuple[bytes, bytes]]
+    ) -> None:
+        checks = {"token": _TokenCheck(gateway.config.token)} if gateway.config.token else {}
+        super().__init__(location, tls_certificates=certificates, middleware=checks)
+        self._gateway = gateway
+        self._room = threading.Semaphore(gateway.config.connections)
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    def do_put(
+        self,
+        context: Any,
+        descriptor: flight.FlightDescriptor,
+        reader: Any,
+        writer: Any,
+    ) -> None:
+        """Rows of one producer, batch by batch, each acknowledged in the metadata that goes back."""
+        if not self._room.acquire(blocking=False):
+            raise _told(
+                BusyError(
+                    "The gateway has as many connections as it takes.",
+                    why=f"They are {self._gateway.config.connections}.",
+                    do="Connect again later, or raise --connections.",
+                )
+            )
+        try:
+            self._put(context, descriptor, reader, writer)
+        except TetherError as error:
+            raise _told(error) from None
+        finally:
+            self._room.release()
+
+    def _put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        hello = _hello(descriptor)
+        stream = self._gateway.stream_for(hello.stream, reader.schema)
+        producer = hello.producer or ANONYMOUS
+        welcome, session = stream.hello(hello, producer)
+        if producer == ANONYMOUS:
+            session = None
+        writer.write(_ack(welcome))
+        ended = False
+        try:
+            while True:
+                try:
+                    chunk = reader.read_chunk()
+                except StopIteration:
+                    break
+                note = None if chunk.app_metadata is None else _parsed(chunk.app_metadata)
+                if note is not None and note.closing:
+                    ended = True
+                    writer.write(_ack(Ack(ack_up_to_offset=note.offset_id)))
+                    continue
+                ack = self._take(stream, producer, session, chunk.data, note, context)
+                if ack is not None:
+                    writer.write(_ack(ack))
+        finally:
+            if session is not None:
+                stream.goodbye(producer, session, in_good_order=ended)
+
+    def _take(
+        self,
+        stream: GatewayStream,
+        producer: str,
+        session: int | None,
+        rows: pa.RecordBatch,
+        note: PutNote | None,
+        context: Any,
+    ) -> Ack | None:
+        if note is None and producer != ANONYMOUS and rows is not None and rows.num_rows:
+            raise BadRowsError(
+                f"The producer {producer!r} sent rows without their number.",
+                do='Send {"offset_id": number of the first row} as the batch\'s app_metadata, or no '
+                "producer id.",
+            )
+        first = 0 if note is None else note.offset_id
+        if note is not None and note.boundary is not None:
+            return stream.put_boundary(producer, first, note.boundary, session)
+        if rows is None:
+            return None
+        limit = self._gateway.config.batch_bytes
+        if rows.get_total_buffer_size() > limit:
+            raise TooLargeError(
+                f"A batch of {rows.get_total_buffer_size()} bytes is more than this gateway takes.",
+                why=f"Its limit is {limit} bytes.",
+                do="Send smaller batches, or raise --batch-bytes.",
+            )
+        rows = conform(stream.schema, rows)
+        return stream.put(
+            producer, first, rows, session=session, wait=lambda: not context.is_cancelled()
+        )
+
+    # ---- readers ---------------------------------------------------------------------------------
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.RecordBatchStream:  # noqa: ARG002
+        """Rows of a range of numbers."""
+        try:
+            asked = msgspec.json.decode(ticket.ticket, type=ReadTicket)
+            stream = self._gateway.stream(asked.stream)
+            rows = stream.read(asked.first, asked.last)
+        except msgspec.DecodeError as error:
+            raise flight.FlightServerError(f"bad ticket: {error}") from None
+        except TetherError as error:
+            raise _told(error) from None
+        return flight.RecordBatchStream(pa.Table.from_batches(rows, schema=stream.schema))
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
+        """``status``, ``commit``, ``forget``, ``create``: small questions and notes, in JSON."""
+        try:
+            return iter([_ack(self._act(action.type, action.body.to_pybytes()))])
+        except msgspec.DecodeError as error:
+            raise flight.FlightServerError(f"bad request: {error}") from None
+        except TetherError as error:
+            raise _told(error) from None
+
+    def _act(self, kind: str, body: bytes) -> list[StreamStatus]:
+        if kind == "status":
+            names = msgspec.json.decode(body, type=list[str])
+            return [self._gateway.stream(name).status() for name in names]
+        if kind in ("commit", "forget"):
+            note = msgspec.json.decode(body, type=CommitNote)
+            stream = self._gateway.stream(note.stream)
+            if kind == "commit":
+                stream.commit(note)
+            else:
+                stream.forget(note.reader)
+            return [stream.status()]
+        raise GatewayError(f"There is no action {kind!r}.", do="Known are: status, commit, forget.")
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+        """What can be asked."""
+        return [
+            ("status", "State of streams: a JSON list of names."),
+            ("commit", "A reader has processed items up to a number."),
+            ("forget", "A reader will not come back."),
+        ]
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:  # noqa: ARG002
+        """The streams."""
+        for stream in self._gateway.streams():
+            yield flight.FlightInfo(
+                stream.schema, flight.FlightDescriptor.for_path(stream.name), [], -1, -1
+            )
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._wanted = f"Bearer {token}"
+
+    def start_call(self, info: Any, headers: Any) -> None:  # noqa: ARG002
+        shown = next((headers[name] for name in headers if name.lower() == "authorization"), [""])
+        check_token(self._wanted, shown[0])
+
+
+def check_token(wanted: str, shown: str) -> None:
+    """Refuse whoever does not show the token."""
+    if not hmac.compare_digest(wanted.encode(), shown.encode()):
+        error = NotAllowedError(
+            "This gateway asks for a token, and the one that came is not it.",
+            do="Send the header Authorization: Bearer …, or give the client token='…'.",
+        )
+        raise flight.FlightUnauthenticatedError(f"[{error.code}] {error}")
+
+
+def _hello(descriptor: Any) -> Hello:
+    if descriptor.command:
+        try:
+            return msgspec.json.decode(descriptor.command, type=Hello)
+        except msgspec.DecodeError as error:
+            raise BadRowsError(
+                "The descriptor's command is not understood.",
+                why=str(error),
+                do='Send {"stream": "name", "producer": "id"}, or a descriptor with a path.',
+            ) from error
+    if descriptor.path:
+        return Hello(stream=descriptor.path[0].decode())
+    raise BadRowsError(
+        "The descriptor names no stream.", do="Send FlightDescriptor.for_path(name)."
+    )
+
+
+def _parsed(metadata: pa.Buffer) -> PutNote:
+    try:
+        return _note(metadata)
+    except msgspec.DecodeError as error:
+        raise BadRowsError(
+            "The metadata of a batch is not understood.",
+            why=str(error),
+            do='Send {"offset_id": number of the first row}, in JSON.',
+        ) from error
+
+
+def _told(error: TetherError) -> flight.FlightError:
+    """An error as Flight's clients know it; its code comes first, so that ours finds it again."""
+    text = f"[{error.code}] {error}"
+    if isinstance(error, BusyError | StoreFailedError):
+        return flight.FlightUnavailableError(text)
+    return flight.FlightServerError(text)

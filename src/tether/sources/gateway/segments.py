@@ -1,0 +1,216 @@
+"""A stream's durable log: files that are only appended to, and deleted whole.
+
+Every file begins with a summary of all that is known, so that elder ones can go as soon as their items
+are no longer wanted. A torn or spoilt end of the newest file is cut off; what was in it was never
+acknowledged, or is told as lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from tether.backup.files import append_durably, make_folder, open_file, opened, sync_folder
+from tether.sources.gateway.errors import StoreFailedError
+from tether.sources.gateway.facts import Facts
+from tether.sources.gateway.records import Entry, SavedRun, body_offset, packed, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+SEGMENT_BYTES = 64 << 20
+_NAME = re.compile(r"segment-(\d{20})\.log$")
+
+
+class Place(NamedTuple):
+    """Where a batch lies."""
+
+    segment: Path
+    offset: int
+    nbytes: int
+
+
+class FoundEntry(NamedTuple):
+    """An entry as it was read back, and where the batches of its runs lie."""
+
+    entry: Entry
+    places: list[Place]
+
+
+class _Segment(NamedTuple):
+    path: Path
+    number: int
+    """Its place in the order of files."""
+
+
+class SegmentLog:
+    """The log of one stream; used by several threads.
+
+    Args:
+        folder: Its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._size = 0
+        self._segments: list[_Segment] = []
+        self.facts = Facts()
+        """All that is durable. Changes under the log's own lock."""
+        self._sizes: dict[int, int] = {}
+        self._elder_bytes = 0
+        self._newest: dict[int, int] = {}
+        """By file, the newest number of an item in it."""
+        self.cut_bytes = 0
+        """What had to be cut off when the log was opened."""
+        self.damaged: list[str] = []
+        """Files before the newest that could not be read to their end."""
+        self.syncs = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return self._elder_bytes + self._size
+
+    # ---- opening ---------------------------------------------------------------------------------
+
+    def read(self) -> list[FoundEntry]:
+        """Everything that is there and whole, oldest first; a torn end is cut off."""
+        make_folder(self._folder)
+        names = sorted(path for path in self._folder.iterdir() if _NAME.search(path.name))
+        self._segments = [_Segment(path, int(_NAME.search(path.name)[1])) for path in names]  # type: ignore[index]
+        found: list[FoundEntry] = []
+        for segment in self._segments:
+            newest = segment is self._segments[-1]
+            end, size = self._read_one(segment, found)
+            self._sizes[segment.number] = end
+            self._elder_bytes += end
+            if end == size:
+                continue
+            if newest:
+                self.cut_bytes = size - end
+                with opened(segment.path, os.O_WRONLY) as descriptor:
+                    os.ftruncate(descriptor, end)
+                    os.fsync(descriptor)
+            else:
+                self.damaged.append(segment.path.name)
+        return found
+
+    def _read_one(self, segment: _Segment, found: list[FoundEntry]) -> tuple[int, int]:
+        end = 0
+        with opened(segment.path, os.O_RDONLY) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if not size:
+                return 0, 0
+            with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data, memoryview(data) as view:
+                for one in scan(view):
+                    offset, places = one.body, []
+                    for run in one.entry.runs:
+                        places.append(Place(segment.path, offset, run.nbytes))
+                        offset += run.nbytes
+                    self._note(segment.number, one.entry.runs)
+                    found.append(FoundEntry(one.entry, places))
+                    self.facts.add(one.entry)
+                    end = one.end
+        return end, size
+
+    def begin(self, entry: Entry) -> None:
+        """Start a new file with all that is known, and one more entry: durable when this returns."""
+        with self._lock:
+            self.facts.add(entry)
+            self._roll()
+
+    # ---- writing ---------------------------------------------------------------------------------
+
+    def append(self, entry: Entry, body: Sequence[pa.Buffer] = ()) -> list[Place]:
+        """Make an entry durable.
+
+        Args:
+            entry: What happened.
+            body: The batches of its runs, in order.
+
+        Raises:
+            StoreFailedError: The disk did not take it; nothing of it is left.
+        """
+        record = packed(entry, body)
+        with self._lock:
+            try:
+                start = append_durably(self._descriptor, record)
+            except OSError as error:
+                raise StoreFailedError(
+                    "The gateway's store does not take what must be durable.",
+                    why=f"{self._folder}: {error.strerror or error}.",
+                    do="Free space on that disk; producers' items are refused until then, none is lost.",
+                ) from error
+            self.syncs += 1
+            self.facts.add(entry)
+            here = self._segments[-1]
+            self._size = start + sum(len(part) for part in record)
+            self._note(here.number, entry.runs)
+            offset, places = start + body_offset(record), []
+            for run in entry.runs:
+                places.append(Place(here.path, offset, run.nbytes))
+                offset += run.nbytes
+            if self._size > SEGMENT_BYTES:
+                with contextlib.suppress(StoreFailedError):  # the next one tries again
+                    self._roll()
+        return places
+
+    def drop(self, upto: int) -> None:
+        """Delete files of which no item is wanted any more; the newest file always stays."""
+        with self._lock:
+            while len(self._segments) > 1:
+                first = self._segments[0]
+                if self._newest.get(first.number, 0) > upto:
+                    return
+                # Readers may still have it open; the kernel keeps it for them.
+                first.path.unlink(missing_ok=True)
+                self._newest.pop(first.number, None)
+                self._elder_bytes -= self._sizes.pop(first.number, 0)
+                self._segments.pop(0)
+
+    def close(self) -> None:
+        """Let go of the newest file."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _roll(self) -> None:
+        number = self._segments[-1].number + 1 if self._segments else 1
+        path = self._folder / f"segment-{number:020d}.log"
+        record = packed(self.facts.summary())
+        try:
+            descriptor = open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            try:
+                append_durably(descriptor, record)
+                sync_folder(self._folder)
+            except BaseException:
+                os.close(descriptor)
+                path.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StoreFailedError(
+                "The gateway's store cannot be written to.",
+                why=f"{path}: {error.strerror or error}.",
+                do="Free space on that disk, or give the gateway's user the right to write there.",
+            ) from error
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._sizes[self._segments[-1].number] = self._size
+            self._elder_bytes += self._size
+        self._descriptor, self._size = descriptor, sum(len(part) for part in record)
+        self._segments.append(_Segment(path, number))
+
+    def _note(self, segment: int, runs: Sequence[SavedRun]) -> None:
+        if runs:
+            last = runs[-1].number + runs[-1].count - 1
+            self._newest[segment] = max(last, self._newest.get(segment, 0))
