@@ -13,6 +13,7 @@ from tether import __version__
 from tether.cli.bench import bench
 from tether.cli.demo import demo
 from tether.cli.drill import drill
+from tether.cli.gateway import gateway
 from tether.cli.inspect import inspect
 from tether.cli.run import run
 from tether.cli.simulate import simulate
@@ -30,6 +31,7 @@ app.command()(inspect)
 app.add_typer(drill, name="drill")
 app.command()(bench)
 app.command()(simulate)
+app.command()(gateway)
 
 
 @app.command()

@@ -110,6 +110,7 @@ class GatewayStream:
     def hello(self, hello: Hello, producer: str) -> tuple[Welcome, int]:
         """A producer connects; gives what it must know, and a number that names the connection."""
         with self._lock:
+            self._check_open()
             gamma = min(infinite(hello.max_unacked), self._gamma())
             if hello.producer:
                 account = entered(self._account, producer, hello, gamma)
@@ -126,7 +127,7 @@ class GatewayStream:
         """A producer's connection has ended."""
         with self._lock:
             self._census.leave(producer, session)
-            if in_good_order and producer in self._account.producers:
+            if in_good_order and not self._stopping and producer in self._account.producers:
                 account = left(self._account, producer)
                 self._append(Entry(account=account))
                 self._account = account
@@ -152,6 +153,7 @@ class GatewayStream:
         """
         count = rows.num_rows
         with self._lock:
+            self._check_open()
             self._census.check(producer, session)
             self._await_room(wait)
             if not count:
@@ -180,10 +182,15 @@ class GatewayStream:
     ) -> Ack:
         """A producer says that nothing older than a time will come; durable when this returns."""
         with self._lock:
+            self._check_open()
             self._census.check(producer, session)
             self._check_sequence(producer, first)
             self._step(PunctuationArrived(sender=producer, first=first), time=time)
             return Ack(ack_up_to_offset=self._heard[producer])
+
+    def _check_open(self) -> None:
+        if self._stopping:
+            raise BusyError("The gateway is being stopped.", do="Send again when it is back.")
 
     def _check_sequence(self, producer: str, first: int) -> None:
         heard = self._heard.get(producer, 0)
