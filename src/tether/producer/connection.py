@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tether.core.errors import TetherError
 from tether.sources.gateway.calls import connect, understood
 from tether.sources.gateway.errors import UnreachableError
 from tether.sources.gateway.messages import Ack, Hello, PutNote, Welcome
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
+
+    from tether.core.errors import TetherError
 
 GOODBYE_SECONDS = 5.0
 """How long to wait for the gateway's last word."""
@@ -71,12 +72,12 @@ class Connection:
         threading.Thread(target=self._listen, daemon=True, name="acknowledgements").start()
         self._welcomed.wait(seconds)
         if self._welcome is None:
-            error = self.error or UnreachableError(
+            silent = UnreachableError(
                 f"The gateway at {address} does not answer.", do="Check that it runs."
             )
             self.abandon()
-            raise error
-        self.welcome = self._welcome
+            raise self.error or silent
+        self.welcome: Welcome = self._welcome
 
     def send(self, rows: pa.RecordBatch | None, note: PutNote) -> None:
         """Send a batch, or a note alone.

@@ -34,10 +34,8 @@ from tether.sources.gateway.messages import Hello, PutNote, infinite
 from tether.sources.gateway.rows import plain_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
-
-Rows = "Mapping[str, Any] | Iterable[Mapping[str, Any]] | pa.RecordBatch | pa.Table"
 
 
 class Report(NamedTuple):
@@ -271,8 +269,7 @@ class Producer:
             if going is not None:
                 self._put(one)
             if any(isinstance(one, WaitForAcks) for one in asked):
-                least = max(1, self._gamma)
-                self._wait(lambda: self._state.unacked < least)
+                self._wait(lambda: self._state.unacked < max(1, self._gamma))
         if self._gamma < 1:
             self._wait(lambda: not self._state.unacked)
 

@@ -11,9 +11,9 @@ loss is told in two steps:
    again was not lost, and is taken off the figure.
 
 **Shown items.** Some of these items had been shown to a reader before the loss: the reader may have
-them in its state by now, or may not. If one of them comes again it is *not* taken again, for it could then
-be counted twice; it stays in the figure. So what a receiver shows must be durable as a fact (the number,
-and how far each sender has been heard up to it), though the items themselves need not be.
+them in its state by now, or may not. If one of them comes again it is *not* taken again, for it could
+then be counted twice; it stays in the figure. So what a receiver shows must be durable as a fact (the
+number, and how far each sender has been heard up to it), though the items themselves need not be.
 
 Where the marks of what had been numbered did not survive (a power cut), l itself is the figure. All
 items above the newest one shown were at risk then, so no sender can miss more than l of them.
@@ -38,16 +38,16 @@ class MarkedRun(NamedTuple):
     """The sender's own number of the first of them."""
     number: int
     """The receiver's number of the first of them."""
-    count: int
+    items: int
 
     @property
     def last(self) -> int:
         """The receiver's number of the last of them."""
-        return self.number + self.count - 1
+        return self.number + self.items - 1
 
     def sender_upto(self, number: int) -> int:
         """The sender's number of the newest of them up to a number of the receiver's."""
-        return self.first - 1 + min(self.count, max(0, number - self.number + 1))
+        return self.first - 1 + min(self.items, max(0, number - self.number + 1))
 
 
 class SenderGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,20 +102,22 @@ def after_loss(
     if runs is None:
         return LostItems(first=safe + 1, last=max(safe, shown), at_most=l, known=not l)
     gaps: dict[str, SenderGap] = {}
-    last, items = safe, 0
+    last, taken = safe, 0
     for run in runs:
-        items += max(0, run.last - max(safe, run.number - 1))
+        taken += max(0, run.last - max(safe, run.number - 1))
         last = max(last, run.last)
         after = run.sender_upto(max(safe, shown))
-        marked = run.first + run.count - 1
+        marked = run.first + run.items - 1
         if run.sender in gaps:
             after = max(after if run.number <= max(safe, shown) else 0, gaps[run.sender].after)
         gaps[run.sender] = SenderGap(after=after, marked=marked)
     gaps = {sender: gap for sender, gap in gaps.items() if gap.marked > gap.after}
-    return LostItems(first=safe + 1, last=last, at_most=items, gaps=gaps)
+    return LostItems(first=safe + 1, last=last, at_most=taken, gaps=gaps)
 
 
-def heard_after_loss(heard: Mapping[str, int], safe: int, shown: int, runs: Iterable[MarkedRun]) -> dict[str, int]:
+def heard_after_loss(
+    heard: Mapping[str, int], safe: int, shown: int, runs: Iterable[MarkedRun]
+) -> dict[str, int]:
     """By sender, the newest of its numbers that must not be taken again.
 
     Args:
@@ -136,9 +138,7 @@ def heard_after_loss(heard: Mapping[str, int], safe: int, shown: int, runs: Iter
     return known
 
 
-def came_again(
-    lost: LostItems, sender: str, heard: int, first: int
-) -> tuple[LostItems, bool]:
+def came_again(lost: LostItems, sender: str, heard: int, first: int) -> tuple[LostItems, bool]:
     """A sender is back after a loss and goes on with ``first``: how the figure changes.
 
     Args:

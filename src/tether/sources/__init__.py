@@ -1,4 +1,5 @@
 """Where rows come from that Spark itself has no source for.
 
-``gateway``: an ingest server for producers that cannot replay. ``ddl``: schemas as short text, without Java.
+``gateway``: an ingest server for producers that cannot replay. ``ddl``: schemas as short text, read
+without Java.
 """

@@ -26,9 +26,9 @@ from tether.operator import EndedWindow
 from tether.output import Output
 from tether.policies.approximate import Approximate
 from tether.policies.no_tolerance import NoTolerance
+from tether.sources.ddl import arrow_schema
 from tether.state.hashing import combine, mix, mix_bytes
 from tether.state.slot import SlotState
-from tether.sources.ddl import arrow_schema
 from tether.testing.local_slot import LocalSlot
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The gateway: an ingest server for producers that push and forget (DESIGN section 8, AF-Stream 2019 §3.4.2).
+"""The gateway: an ingest server for producers that push and forget (AF-Stream 2019 §3.4.2).
 
 Who does what:
 
@@ -7,7 +7,7 @@ Who does what:
 - ``opening``: a restart, and what it finds lost. ``backlog``: items in memory and on disk.
 - ``census``: who sends, and what dying producers may have lost.
 - ``flight``, ``http``, ``server``: the doors, and the process.
-- ``calls``: a client's side of them. ``spark_source``, ``folding``: ``spark.readStream.format("tether")``.
+- ``calls``: a client's side of them. ``spark_source``, ``folding``: ``format("tether")``.
 
 The decisions are those of ``tether.protocols.items``, ``item_sender`` and ``lost_items``.
 """

@@ -131,9 +131,9 @@ class GatewayCalls:
         from pyarrow import flight  # noqa: PLC0415
 
         def act(client: Any) -> list[StreamStatus]:
-            action = flight.Action(kind, msgspec.json.encode(body))
+            action = flight.Action(kind, msgspec.msgpack.encode(body))
             answer = list(client.do_action(action, call_options(self._token, self._seconds)))
-            return msgspec.json.decode(answer[0].body.to_pybytes(), type=list[StreamStatus])
+            return msgspec.msgpack.decode(answer[0].body.to_pybytes(), type=list[StreamStatus])
 
         return self._call(act)
 

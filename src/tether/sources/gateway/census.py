@@ -57,9 +57,7 @@ class Census:
     def missing(self, account: Account) -> float:
         """Most items that producers may have lost that are not here now, or never come back."""
         away = (
-            one.max_unacked
-            for name, one in account.producers.items()
-            if name not in self._sessions
+            one.max_unacked for name, one in account.producers.items() if name not in self._sessions
         )
         return sum(away) + sum(account.died)
 
@@ -91,7 +89,7 @@ def left(account: Account, producer: str) -> Account:
 
 
 def share_of_losses(max_lost: float, failures: int) -> float:
-    """l of a gateway: half of L, halved by every loss (AF-Stream 2019 §3.5.2).
+    """L of a gateway: half of L, halved by every loss (AF-Stream 2019 §3.5.2).
 
     Example:
         >>> share_of_losses(10_000, 0), share_of_losses(10_000, 2)

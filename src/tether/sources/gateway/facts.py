@@ -27,15 +27,15 @@ class Facts:
     committed: int = 0
     heard: dict[str, int] = field(default_factory=dict)
     boundaries: list[Boundary] = field(default_factory=list)
-    account: Account = Account()
+    account: Account = field(default_factory=Account)
     clean: bool = False
 
     def add(self, entry: Entry) -> None:
         """Take one more entry in."""
         self.clean = entry.clean
         for run in entry.runs:
-            self.backed_up = max(self.backed_up, run.number + run.count - 1)
-            self._hear(run.producer, run.first + run.count - 1)
+            self.backed_up = max(self.backed_up, run.number + run.items - 1)
+            self._hear(run.producer, run.first + run.items - 1)
         for producer, newest in entry.heard.items():
             self._hear(producer, newest)
         self.shown = max(self.shown, entry.shown or 0)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _note = msgspec.json.Decoder(PutNote).decode
 _ack = msgspec.json.Encoder().encode
+_answer = msgspec.msgpack.Encoder().encode  # knows infinity, which JSON does not
 
 
 class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
@@ -86,9 +87,8 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         hello = _hello(descriptor)
         stream = self._gateway.stream_for(hello.stream, reader.schema)
         producer = hello.producer or ANONYMOUS
-        welcome, session = stream.hello(hello, producer)
-        if producer == ANONYMOUS:
-            session = None
+        welcome, number = stream.hello(hello, producer)
+        session = None if producer == ANONYMOUS else number
         writer.write(_ack(welcome))
         ended = False
         try:
@@ -102,7 +102,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
                     ended = True
                     writer.write(_ack(Ack(ack_up_to_offset=note.offset_id)))
                     continue
-                ack = self._take(stream, producer, session, chunk.data, note, context)
+                ack = self._take(stream, producer, session, chunk, note=note, context=context)
                 if ack is not None:
                     writer.write(_ack(ack))
         finally:
@@ -114,10 +114,12 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         stream: GatewayStream,
         producer: str,
         session: int | None,
-        rows: pa.RecordBatch,
+        chunk: Any,
+        *,
         note: PutNote | None,
         context: Any,
     ) -> Ack | None:
+        rows: pa.RecordBatch | None = chunk.data
         if note is None and producer != ANONYMOUS and rows is not None and rows.num_rows:
             raise BadRowsError(
                 f"The producer {producer!r} sent rows without their number.",
@@ -156,9 +158,9 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         return flight.RecordBatchStream(pa.Table.from_batches(rows, schema=stream.schema))
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
-        """``status``, ``commit``, ``forget``, ``create``: small questions and notes, in JSON."""
+        """``status``, ``commit``, ``forget``: small questions and notes, in msgpack."""
         try:
-            return iter([_ack(self._act(action.type, action.body.to_pybytes()))])
+            return iter([_answer(self._act(action.type, action.body.to_pybytes()))])
         except msgspec.DecodeError as error:
             raise flight.FlightServerError(f"bad request: {error}") from None
         except TetherError as error:
@@ -166,10 +168,10 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
 
     def _act(self, kind: str, body: bytes) -> list[StreamStatus]:
         if kind == "status":
-            names = msgspec.json.decode(body, type=list[str])
+            names = msgspec.msgpack.decode(body, type=list[str])
             return [self._gateway.stream(name).status() for name in names]
         if kind in ("commit", "forget"):
-            note = msgspec.json.decode(body, type=CommitNote)
+            note = msgspec.msgpack.decode(body, type=CommitNote)
             stream = self._gateway.stream(note.stream)
             if kind == "commit":
                 stream.commit(note)
@@ -181,7 +183,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
     def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002
         """What can be asked."""
         return [
-            ("status", "State of streams: a JSON list of names."),
+            ("status", "State of streams: a list of names."),
             ("commit", "A reader has processed items up to a number."),
             ("forget", "A reader will not come back."),
         ]

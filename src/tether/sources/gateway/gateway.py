@@ -67,7 +67,9 @@ class Gateway:
         self.store = self._identify()
         for folder in sorted((config.store / "streams").glob("*")):
             if (folder / "schema").is_file():
-                self._open(folder.name, pa.ipc.read_schema(pa.py_buffer((folder / "schema").read_bytes())))
+                self._open(
+                    folder.name, pa.ipc.read_schema(pa.py_buffer((folder / "schema").read_bytes()))
+                )
         for name, text in config.streams.items():
             self.create(name, arrow_schema(text))
 

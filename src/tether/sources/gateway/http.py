@@ -1,13 +1,13 @@
 """The gateway over plain HTTP: NDJSON and Arrow IPC by ``POST``, health and metrics by ``GET``.
 
 For whatever can run ``curl``. The status of an answer says all: 200 received, 400 rows that cannot be
-read, 401 no token, 404 no such stream, 409 wrong sequence, 413 too large, 429 no room now, 503 the disk is
-full. Rows are taken all or none.
+read, 401 no token, 404 no such stream, 409 wrong sequence, 413 too large, 429 no room now, 503 the disk
+is full. Rows are taken all or none.
 """
 
 from __future__ import annotations
 
-import ssl
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from tether.sources.gateway.stream import ANONYMOUS
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
     from tether.sources.gateway.gateway import Gateway
 
@@ -83,12 +84,12 @@ class HttpFront(ThreadingHTTPServer):
 
 def _refuse(request: socket.socket) -> None:
     body = b'{"error": "busy", "what": "The gateway has as many connections as it takes."}'
-    head = f"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     request.settimeout(1)
-    try:
+    with contextlib.suppress(OSError):
         request.sendall(head.encode() + body)
-    except OSError:
-        pass
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -98,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Requests are counted, not logged."""
 
-    def do_GET(self) -> None:  # noqa: N802 - called by this name
+    def do_GET(self) -> None:
         """``/health``, ``/metrics``, ``/streams``, ``/streams/NAME``."""
         gateway = self.server.gateway
         path = urlsplit(self.path).path.rstrip("/")
@@ -120,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         except TetherError as error:
             self._fail(error)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         """``/streams/NAME``: rows. ``/streams/NAME/boundary?time=SECONDS``: a boundary."""
         try:
             self._check_token()
@@ -176,7 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
         return data
 
     def _chunks(self, limit: int) -> bytes:
-        parts, total = [], 0
+        total = 0
+        parts: list[bytes] = []
         while True:
             line = self.rfile.readline(100).split(b";")[0].strip()
             try:

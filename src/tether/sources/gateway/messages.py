@@ -1,8 +1,9 @@
-"""What goes over the wire beside the rows: JSON, so that any language can speak it."""
+"""What goes over the wire beside the rows.
+
+What producers say and hear is JSON, so that any language can speak it; readers speak msgpack.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
@@ -65,7 +66,6 @@ class ReadTicket(msgspec.Struct, kw_only=True, omit_defaults=True):
     stream: str
     first: int
     last: int
-    fold: dict[str, Any] | None = None
 
 
 class CommitNote(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -75,7 +75,7 @@ class CommitNote(msgspec.Struct, kw_only=True, omit_defaults=True):
     reader: str
     upto: int = 0
     max_lost: float | None = None
-    """l from now on, if it has changed; -1: no limit of this reader's."""
+    """l from now on, if it has changed; infinite: this reader sets no limit."""
     max_unacked: float | None = None
 
 
@@ -90,8 +90,8 @@ class StreamStatus(msgspec.Struct, kw_only=True):
     committed: int
     backed_up: int
     at_risk: int
-    limit: float | None
-    """l now; None: no limit."""
+    limit: float
+    """l now; infinite: no limit."""
     failures: int
     losses: list[LostItems]
     gone: float

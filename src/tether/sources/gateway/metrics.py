@@ -47,7 +47,7 @@ def _figures(stream: GatewayStream) -> Iterator[tuple[str, float]]:
     yield "items_received", now.received
     yield "items_committed", now.committed
     yield "items_at_risk", now.at_risk
-    yield "items_at_risk_limit", float("inf") if now.limit is None else now.limit
+    yield "items_at_risk_limit", now.limit
     yield "items_lost", sum(loss.at_most for loss in now.losses)
     yield "producers_lost", now.gone
     yield "crashes_that_lost", now.failures

@@ -60,8 +60,8 @@ def resume(log: SegmentLog, found: list[FoundEntry], marks: Marks | None) -> Ope
     backlog = Backlog()
     for entry, places in found:
         for run, place in zip(entry.runs, places, strict=True):
-            if run.number + run.count - 1 > committed:
-                backlog.add(HeldRun(run.number, run.producer, run.first, run.count, place=place))
+            if run.number + run.items - 1 > committed:
+                backlog.add(HeldRun(run.number, run.producer, run.first, run.items, place=place))
     entry = Entry(used=used, committed=committed, heard=heard, account=account)
     return Opened(state, heard, backlog, entry, lost if lost and lost.at_most else None)
 
@@ -69,9 +69,9 @@ def resume(log: SegmentLog, found: list[FoundEntry], marks: Marks | None) -> Ope
 def _unreadable(found: list[FoundEntry], committed: int, safe: int) -> int:
     """Numbers that were durable and have no readable rows: boundaries and old losses among them."""
     readable = sum(
-        min(run.number + run.count - 1, safe) - max(run.number - 1, committed)
+        min(run.number + run.items - 1, safe) - max(run.number - 1, committed)
         for entry, _ in found
         for run in entry.runs
-        if run.number + run.count - 1 > committed
+        if run.number + run.items - 1 > committed
     )
     return max(0, safe - committed - readable)

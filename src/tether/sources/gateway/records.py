@@ -29,7 +29,7 @@ class SavedRun(NamedTuple):
     producer: str
     first: int
     """The producer's own number of the first of them."""
-    count: int
+    items: int
     nbytes: int
     """Of the batch in the record's body."""
 

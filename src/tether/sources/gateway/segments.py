@@ -212,5 +212,5 @@ class SegmentLog:
 
     def _note(self, segment: int, runs: Sequence[SavedRun]) -> None:
         if runs:
-            last = runs[-1].number + runs[-1].count - 1
+            last = runs[-1].number + runs[-1].items - 1
             self._newest[segment] = max(last, self._newest.get(segment, 0))

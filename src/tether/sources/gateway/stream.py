@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tether.protocols.items import ReceiverEvent, ReceiverInstruction, ReceiverState
+    from tether.protocols.items import ReceiverEvent, ReceiverInstruction
     from tether.sources.gateway.config import GatewayConfig
 
 EARLY = 0.5
@@ -99,7 +99,14 @@ class GatewayStream:
         self._shown = self._log.facts.shown
         self._log.begin(replace(opened.entry, account=self._account))
         self._begin_marks()
-        self.counts = {"rows": 0, "batches": 0, "duplicates": 0, "refused": 0, "saves": 0, "waits": 0}
+        self.counts = {
+            "rows": 0,
+            "batches": 0,
+            "duplicates": 0,
+            "refused": 0,
+            "saves": 0,
+            "waits": 0,
+        }
         self._stopping = False
         self._wanted = threading.Event()
         self._saver = threading.Thread(target=self._save_early, name=f"save {name}", daemon=True)
@@ -173,9 +180,7 @@ class GatewayStream:
                 self._note_saved()
             if self._state.at_risk > EARLY * self._account.limit or self._crowded:
                 self._wanted.set()
-            return Ack(
-                ack_up_to_offset=self._heard[producer], rows=new, duplicates=count - new
-            )
+            return Ack(ack_up_to_offset=self._heard[producer], rows=new, duplicates=count - new)
 
     def put_boundary(
         self, producer: str, first: int, time: float, session: int | None = None
@@ -210,9 +215,7 @@ class GatewayStream:
             changed, allowed = came_again(losses[at], producer, heard, first)
             if allowed or going_on:
                 # Durable with the next entry: until then the larger figure stands.
-                account = replace(
-                    self._account, losses=(*losses[:at], changed, *losses[at + 1 :])
-                )
+                account = replace(self._account, losses=(*losses[:at], changed, *losses[at + 1 :]))
                 self._account = account
                 if first > heard + 1:
                     self._heard[producer] = first - 1
@@ -261,7 +264,7 @@ class GatewayStream:
             known = self._account.readers.get(note.reader)
             reader = known or Reader(upto=self._state.processed)
             allowed = {
-                name: infinite(None if value < 0 else value)
+                name: value
                 for name in ("max_lost", "max_unacked")
                 if (value := getattr(note, name)) is not None
             }
@@ -272,7 +275,10 @@ class GatewayStream:
                 self._account = replace(self._account, limit=self._allowed())
                 # A larger l counts only once it is durable; and a reader must not be forgotten.
                 if known is None or self._account.limit != before.limit or allowed:
-                    if self._account.limit < before.limit and self._state.at_risk > self._account.limit:
+                    if (
+                        self._account.limit < before.limit
+                        and self._state.at_risk > self._account.limit
+                    ):
                         self._save()
                         self._note_saved()
                     self._append(Entry(account=self._account))
@@ -309,7 +315,7 @@ class GatewayStream:
                 committed=self._state.processed,
                 backed_up=self._state.backed_up,
                 at_risk=self._state.at_risk,
-                limit=finite(self._account.limit),
+                limit=self._account.limit,
                 failures=self._account.failures,
                 losses=list(self._account.losses),
                 gone=self._census.missing(self._account),
@@ -393,7 +399,7 @@ class GatewayStream:
         return asked
 
     def _mark(self, run: HeldRun, *, saved: bool) -> bool:
-        """Mark items before they are acknowledged; durable ones need no mark. Tells if they became so."""
+        """Mark items before they are acknowledged; tells if they became durable instead."""
         if self._marks.size > ROLL_BYTES:
             self._begin_marks()
         try:
