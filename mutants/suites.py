@@ -30,6 +30,9 @@ POLICIES = (
     "tests/core/test_upstream_schedules.py",
 )
 PROTOCOLS = (
+    "tests/core/test_alignment.py",
+    "tests/core/test_coordinator.py",
+    "tests/core/test_upstream_items.py",
     "tests/core/test_item_sender.py",
     "tests/core/test_items.py",
     "tests/core/test_snapshot_retention.py",

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.accounts import Loss, SlotFacts, loss_at_most
+from tether.core.accounts import Account, Loss, SlotFacts, loss_at_most
 from tether.core.amplification import amplification_of
-from tether.core.bound import Bound, bound
+from tether.core.bound import Bound, bound, bound_of_query
 from tether.core.budget import Budget
 from tether.core.placement import Placement
 from tether.core.windows import Decaying, Hopping, Sliding
@@ -197,3 +197,33 @@ def test_the_bound_of_approximate_is_never_above_its_budget(
     assert now.holds
     assert now.left == pytest.approx(total - now.spent)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=Bound) == now
+
+
+def test_what_unreadable_backups_cost_is_told_of_the_operator_and_in_the_worst_case() -> None:
+    now = bound(
+        [facts(Loss(epoch=2, at_most=50.0, extra=200.0), divergence=5.0)],
+        budget=Budget(max_state_error=100),
+    )
+    assert now.worst_now == 255.0
+    (one,) = now.operators
+    assert (one.spent, one.own_spent, one.worst_now, one.extra) == (250.0, 250.0, 255.0, 200.0)
+
+
+def test_a_sum_of_losses_is_never_rounded_down() -> None:
+    tiny = Loss(epoch=5, at_most=2.0**-60)
+    now = bound([facts(Loss(epoch=2, at_most=1.0), tiny)], budget=Budget(max_state_error=100))
+    assert now.spent == math.nextafter(1.0, 2.0)
+
+
+def test_an_operator_that_is_exact_now_may_have_lost_something_before() -> None:
+    lost = facts(Loss(epoch=2, at_most=0.0, extra=5.0))
+    accounts = [
+        Account(operator="count", budget=Budget(), facts=(lost,)),
+        Account(operator="b", budget=Budget(), facts=()),
+    ]
+    spread = amplification_of({"count": 1.0, "b": 1.0}, {("count", "b"): math.inf})
+    now = bound_of_query(accounts, spread)
+    assert now.operators[1].unbounded_by == ("count",)
+    assert now.unknown == (("count", "b"),)
+    never = [Account(operator="count", budget=Budget(), facts=(facts(),)), accounts[1]]
+    assert bound_of_query(never, spread).operators[1].unbounded_by == ()

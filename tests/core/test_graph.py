@@ -97,3 +97,10 @@ def test_a_source_that_cannot_go_back_is_refused_only_where_it_must() -> None:
     check_source(Barrier(), "files", replays=True)
     check_source(UpstreamBackup(), "a socket", replays=False)
     check_source(MiniBatch(), "a socket", replays=False)
+
+
+def test_who_sends_feedback_sends_again_too() -> None:
+    graph = Graph((Node("a"), Node("b")), (Edge("a", "b"), Edge("b", "a", feedback=True)))
+    both = {SlotId("a", 0), SlotId("b", 0)}
+    assert graph.upstream([SlotId("a", 0)]) == both
+    assert must_go_back(graph, [SlotId("a", 0)]) == both

@@ -285,3 +285,23 @@ def test_records_come_back_from_a_store_infinities_and_all() -> None:
         msgspec.msgpack.decode(
             msgspec.msgpack.encode(msgspec.structs.replace(loss, at_most=-1.0)), type=LossRecord
         )
+
+
+def test_all_of_a_record_is_told_under_whatever_terms() -> None:
+    lost = LossRecord(
+        lost="a", epoch=3, at_most=4.0, theta=9.0, failures=0, under="?", extra=7.0, items=5
+    )
+    (loss,) = counted([lost], Approximate(80), PLACE, None)
+    assert (loss.at_most, loss.extra, loss.items) == (4.0, 7.0, 5)
+
+
+def test_a_budget_that_windows_give_back_pays_for_none_of_other_terms() -> None:
+    policy = Approximate(80, window=Sliding(3, "epochs"))
+    (loss,) = counted([record(30.0, 5)], policy, PLACE, policy.window)
+    assert (loss.at_most, loss.extra) == (0.0, 30.0)
+    assert not_paid(30.0, policy, PLACE, losses=0) == 30.0
+
+
+def test_what_is_taken_over_from_other_terms() -> None:
+    old = SlotPolicyState(failures=1, failed_at=(7.0,), items=9, items_saved=4, part=3)
+    assert taken_over(old, losses=3) == SlotPolicyState(failures=3, items=9)

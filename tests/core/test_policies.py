@@ -27,7 +27,13 @@ from tether.policies.events import (
     RowsReady,
     WindowEnd,
 )
-from tether.policies.instructions import BackUpState, Instruction, RecordFailures
+from tether.policies.instructions import (
+    BackUpState,
+    Instruction,
+    RecordFailures,
+    TakePart,
+    TrimRows,
+)
 from tether.policies.memory import SlotPolicyState
 from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
@@ -243,3 +249,36 @@ def test_bad_settings_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(BadValueError) as caught:
         Approximate(**bad)  # type: ignore[arg-type]
     assert caught.value.do
+
+
+def test_upstream_backup_saves_the_state_every_so_many_rows() -> None:
+    policy = UpstreamBackup(0.5, of_items=100, most_items=10)
+    state, asked = policy.step(policy.initial(), applied(1.0, items=9), PLACE)
+    assert asked == ()
+    state, asked = policy.step(state, applied(1.0, items=1), PLACE)
+    assert asked == (BackUpState(target=0.0, cause="every-items"),)
+    assert policy.step(state, applied(1.0, items=9), PLACE)[1] == ()
+
+
+def test_rows_are_kept_until_a_backup_holds_them() -> None:
+    policy = UpstreamBackup()
+    assert policy.step(policy.initial(), BackupCounts(epoch=4), PLACE)[1] == (TrimRows(upto=4),)
+
+
+def test_a_part_rests_only_on_one_of_the_newest_complete_snapshot() -> None:
+    def onto(
+        policy: Barrier, state: SlotPolicyState, complete: int | None
+    ) -> tuple[int | None, bool]:
+        (asked,) = policy.step(state, BarrierAligned(epoch=9, number=3, complete=complete), PLACE)[
+            1
+        ]
+        assert isinstance(asked, TakePart)
+        return asked.onto, asked.wait
+
+    policy, had = Barrier(2), SlotPolicyState(part=2)
+    assert onto(policy, had, 2) == (2, False)
+    assert onto(policy, had, 1) == (None, False)  # that one was given up
+    assert onto(policy, had, None) == (None, False)
+    lost, _ = policy.step(had, Recovered(epoch=8), PLACE)
+    assert onto(policy, lost, 2) == (None, False)
+    assert onto(Barrier(2, mode="sync"), had, 2) == (2, True)

@@ -144,3 +144,13 @@ def test_impossible_placements_are_refused(bad: dict[str, float]) -> None:
 def test_failures_are_counted(bad: float) -> None:
     with pytest.raises(BadValueError):
         after_failures(Thresholds(theta=1, l=1, gamma=1), bad)  # type: ignore[arg-type]
+
+
+def test_a_lost_item_counts_for_all_outputs_that_it_would_have_caused() -> None:
+    first = Placement(position=1, length=3, fan_out=10.0)
+    assert [outputs_of_item(first), outputs_of_item(Placement(position=3, length=3))] == [100, 1]
+    shares = [
+        initial_thresholds(Budget(max_lost_items=6000), Placement(position=i, length=3, fan_out=10))
+        for i in (1, 2, 3)
+    ]
+    assert [share.l for share in shares] == [10, 100, 1000]

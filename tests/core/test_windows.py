@@ -204,3 +204,11 @@ def test_a_clock_that_falls_back_gives_nothing_back_early(kind: type[Window]) ->
     unplaced = after_loss(window, state, Recovered(epoch=3))
     later = after_epoch(window, unplaced, epoch(3, newest_event_time=15.0, watermark=85.0))
     assert later == SlotPolicyState(failures=3, failed_at=(100.0,) * 3)
+
+
+def test_a_window_begins_no_sooner_than_it_does() -> None:
+    """The quotient of the two is rounded up to 152, and 152 · 0.3 is above the place itself."""
+    window, now = Hopping(0.3), 45.599999999999994
+    assert now < 152 * 0.3
+    assert window.remaining(45.4, now) == 1.0
+    assert window.remaining(45.2, now) == 0.0

@@ -216,7 +216,9 @@ def _epoch(
         if elapsed < policy.interval * policy.patience and behind < readable - WAIT_EPOCHS:
             return state, ()
         state, asked = _give_up(state)
-    if state.number is not None or (elapsed < policy.interval and behind < readable // 2):
+    # Not ``behind < readable // 2``: half of all there ever was is no number.
+    in_time = elapsed < policy.interval and 2 * (behind + 1) <= readable
+    if state.number is not None or in_time:
         return state, asked
     hold = policy.mode == "sync" or behind >= readable - WAIT_EPOCHS
     state, begin = _begin(replace(state, begun=now), slots, event.epoch, hold=hold)
