@@ -28,6 +28,7 @@ POLICIES = (
     "tests/core/test_snapshot_retention.py",
     "tests/core/test_epoch_schedules.py",
     "tests/core/test_upstream_schedules.py",
+    "tests/spark/test_losses.py",
 )
 PROTOCOLS = (
     "tests/core/test_alignment.py",

@@ -49,6 +49,7 @@ OPTIONS = (
     "-x",
     "-q",
     "--no-header",
+    "--hypothesis-profile=noticed",
     "-p",
     "no:cacheprovider",
     "-m",

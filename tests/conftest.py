@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from tests import chaos_progress, chaos_summary, class_archive, kills
 
 from tether.cli.session import open_session
@@ -35,6 +35,10 @@ settings.register_profile(
 # ``make test`` tries the same examples everywhere, so that a clean clone gets the verdict that we got.
 # New ones are for ``make fuzz`` and ``make chaos``, which print their seed: --hypothesis-profile=fresh.
 settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
+# Whoever only asks whether anything fails, as ``make mutants`` does, needs no small example of it.
+settings.register_profile(
+    "noticed", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("same")
 
 
