@@ -86,16 +86,14 @@ def _baseline(copy: Path, mutants: list[Mutant], longest: float) -> None:
 
 
 def _planted(copy: Path, mutants: list[Mutant], longest: float) -> dict[str, dict[str, Any]]:
-    killers: dict[str, str] = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
     results = {}
     for number, mutant in enumerate(mutants, 1):
-        known = killers.get(mutant.name, "")
+        known = _killers().get(mutant.name, "")
         first = [known] if (copy / known.split("::")[0]).is_file() else []
         ended = attempt(copy, mutant, first, longest)
         outcome = _outcome(mutant, ended)
         if ended.failed:
-            killers[mutant.name] = ended.failed.split("[")[0]
-            _write(KILLERS, killers)
+            _write(KILLERS, _killers() | {mutant.name: ended.failed.split("[")[0]})
         results[mutant.name] = {
             "outcome": outcome,
             "by": ended.failed,
@@ -110,6 +108,12 @@ def _planted(copy: Path, mutants: list[Mutant], longest: float) -> dict[str, dic
         if outcome == "broken":
             print(ended.said)
     return results
+
+
+def _killers() -> dict[str, str]:
+    """Which test noticed a fault last: it is asked first."""
+    found: dict[str, str] = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
+    return found
 
 
 def _outcome(mutant: Mutant, ended: Try) -> str:

@@ -15,6 +15,7 @@ from tests.state.model import check_divergence
 
 from tether.core.errors import BadValueError
 from tether.state import SlotState
+from tether.state.divergence import sum_up
 from tether.state.selection import worst_first
 from tether.testing.oracle import distance
 
@@ -238,3 +239,15 @@ def test_choosing_all_or_nothing() -> None:
     assert worst_first(amounts, 5.0).tolist() == [False, False, True]
     assert worst_first(amounts, 0.0).tolist() == [False, True, True]
     assert worst_first(np.zeros(0), 1.0).tolist() == []
+
+
+def test_a_sum_over_primitives_is_never_rounded_down():
+    assert sum_up([1.0, 2.0**-60]) == math.nextafter(1.0, 2.0)
+    assert sum_up([0.1, 0.2]) >= Fraction(0.1) + Fraction(0.2)
+    assert (sum_up([1.0, 2.0]), sum_up([]), sum_up([1e308, 1e308])) == (3.0, 0.0, math.inf)
+    state = SlotState.heap()
+    big, small = state.number("big"), state.number("small")
+    state.begin(0)
+    big.add(1.0)
+    small.add(2.0**-60)
+    assert Fraction(state.divergence(exact=True)) >= 1 + Fraction(1, 2**60)
