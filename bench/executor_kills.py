@@ -61,13 +61,16 @@ class Outage:
         return sum(self.restore.values())
 
 
-def open_cluster(scratch: Path, *, locality_wait: str) -> SparkSession:
+def open_cluster(
+    scratch: Path, *, locality_wait: str, conf: dict[str, str] | None = None
+) -> SparkSession:
     """Two executors of one core on loopback, as processes of their own.
 
     Args:
         scratch: Where executors write.
         locality_wait: How long Spark holds out for a task's preferred executor. Ours pins slots by it;
             for Spark's own stores a short one makes the pause after a kill shorter.
+        conf: More settings.
     """
     home = scratch / "spark-home"
     home.mkdir(exist_ok=True)
@@ -76,6 +79,7 @@ def open_cluster(scratch: Path, *, locality_wait: str) -> SparkSession:
             (home / entry.name).symlink_to(entry)
     os.environ["SPARK_HOME"] = str(home)
     conf = {
+        **(conf or {}),
         "spark.executor.memory": f"{MEMORY_MB}m",
         "spark.locality.wait": locality_wait,
         "spark.sql.shuffle.partitions": str(SLOTS),

@@ -70,6 +70,8 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
     """Number of the snapshot that this record declares complete: the part of every slot, as of the
     end of ``epoch``, is durable and named here. It is written when the last part is, perhaps many
     epochs later, and voids nothing."""
+    heals: bool = False
+    """Whether a twin has read again all that these slots had lost: their accounts are empty, k is 0."""
     items: dict[SlotKey, FrameRef] = {}
     """Frames of items. Where ``complete`` is set: the feedback items in flight to each slot in that
     snapshot. Else: the rows of ``epoch`` that were logged for each slot before it got them."""

@@ -84,7 +84,7 @@ class CommitHistory:
 
     * ``chain`` never names a frame of an epoch >= ``before_epoch``, nor a void one;
     * ``failures`` never falls, and ``losses`` never forgets one, whatever is voided, pruned or
-      compacted;
+      compacted, but for slots that were healed;
     * ``droppable`` never names a frame that ``chain`` or ``previous_generation`` can name for any
       epoch that Spark can still ask for, that is any above ``committed_epoch``.
 
@@ -139,6 +139,9 @@ class CommitHistory:
                 self._void.update(dict.fromkeys(frames_of(self._live.pop().record)))
             self._live.append(_Applied(self._next_order, record))
         self._next_order += 1
+        if record.heals:
+            for key in record.slots:
+                self._failures[key], self._losses[key], self._losses_in_all[key] = 0, {}, 0
         for key, commit in record.slots.items():
             self._count(key, commit.failures, commit.losses)
             in_all = max(self._losses_in_all.get(key, 0), commit.losses_in_all)

@@ -42,7 +42,19 @@ struck. At "during-rewind", "after-job" (before the commit record) and "before-s
 it) it is the driver. At "store-append" and "store-read", by a slot, and "store-commit", by the driver,
 it is the backup store."""
 
-DRIVER_POINTS: tuple[Point, ...] = ("during-rewind", "after-job", "before-spark-commit")
+TakeOverPoint = Literal["after-note", "after-twin-saved", "after-take-over"]
+"""Steps of the take-over by a twin (:mod:`tether.protocols.take_over`), at which it is the driver."""
+
+AnyPoint = Point | TakeOverPoint
+
+DRIVER_POINTS: tuple[AnyPoint, ...] = (
+    "during-rewind",
+    "after-note",
+    "after-twin-saved",
+    "after-take-over",
+    "after-job",
+    "before-spark-commit",
+)
 SLOT_STORE_POINTS: tuple[Point, ...] = ("store-append", "store-read")
 DRIVER_STORE_POINTS: tuple[Point, ...] = ("store-commit",)
 STORE_POINTS = SLOT_STORE_POINTS + DRIVER_STORE_POINTS
@@ -85,7 +97,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         seconds: How long a hang or a stall lasts.
     """
 
-    point: Point
+    point: AnyPoint
     marker: str
     slot: int | None = None
     operator: str | None = None
@@ -95,7 +107,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reach(
-    faults: tuple[Fault, ...], point: Point, slot: int, epoch: int, operator: str = ""
+    faults: tuple[Fault, ...], point: AnyPoint, slot: int, epoch: int, operator: str = ""
 ) -> bool:
     """A slot has come to ``point``: let a fault that waits there strike.
 
@@ -109,7 +121,7 @@ def reach(
 
 
 def due(
-    faults: Iterable[Fault], point: Point, slot: int, epoch: int, operator: str = ""
+    faults: Iterable[Fault], point: AnyPoint, slot: int, epoch: int, operator: str = ""
 ) -> Iterator[Fault]:
     """Faults that strike now; each is given once, to one process."""
     for fault in faults:

@@ -221,7 +221,28 @@ class _Copy:
                 for event in recoveries
             ],
             "bound": summary["bound"],
+            **_healing(summary["story"]),
         }
+
+
+def _healing(story: list[dict[str, Any]]) -> dict[str, Any]:
+    """How a query that answered tentatively, or within its bound, became exact again; if it did."""
+    told = ("tentative", "healing", "twin", "twin-lost", "no-twin", "taken-over")
+    events = [event for event in story if event["what"] in told]
+    if not events:
+        return {}
+    began = float(events[0]["at"])
+    return {
+        "healing": [
+            {
+                "what": event["what"],
+                "epoch": event["epoch"],
+                "seconds": round(float(event["at"]) - began, 3),
+                "cause": event["cause"],
+            }
+            for event in events
+        ]
+    }
 
 
 def _victims(pid: int, fault: str) -> list[int]:

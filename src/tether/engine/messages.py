@@ -89,6 +89,13 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     kept_version: int = -1
     """The epoch whose end those have come to."""
 
+    arena: str = ""
+    """Names the resident state, where it is not the query's own: a twin's."""
+    stale: tuple[int, ...] = ()
+    """Slots that may continue from an old snapshot: what they give is tentative."""
+    skipped: tuple[int, ...] = ()
+    """Slots that give nothing, for their state is gone."""
+
     def expects(self, slot: int) -> str | None:
         """Lineage that the slot's resident state must have; None where any will do."""
         return None if self.lineages is None else self.lineages.get(slot, GENESIS)

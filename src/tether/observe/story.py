@@ -27,6 +27,12 @@ What = Literal[
     "recovery",
     "rollback",
     "rewound",
+    "tentative",
+    "healing",
+    "twin",
+    "twin-lost",
+    "no-twin",
+    "taken-over",
     "replanned",
     "resent",
     "respread",
@@ -93,6 +99,34 @@ class Story:
         """Everything noted so far, oldest first."""
         with self._lock:
             return list(self._events)
+
+
+class QuietStory(Story):
+    """A twin's account of itself: nobody's business until it has taken over.
+
+    Args:
+        story: The query's.
+    """
+
+    def __init__(self, story: Story) -> None:
+        super().__init__()
+        self._story = story
+        self.quiet = True
+
+    def add(self, what: What, cause: str, epoch: int, **detail: object) -> None:
+        """Note something that concerns the query as a whole."""
+        if not self.quiet:
+            self._story.add(what, cause, epoch, **detail)
+
+    def add_epoch(self, statuses: Iterable[SlotStatus]) -> None:
+        """Note what the slots report of an epoch, beyond plain work."""
+        if not self.quiet:
+            self._story.add_epoch(statuses)
+
+    def add_unflushed(self, slots: Iterable[tuple[str, int]], epoch: int) -> None:
+        """Note slots whose state was gone when the query stopped."""
+        if not self.quiet:
+            self._story.add_unflushed(slots, epoch)
 
 
 def _events_of(status: SlotStatus, was_on: str | None, at: float) -> list[Event]:

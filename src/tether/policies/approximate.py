@@ -12,6 +12,7 @@ from tether.core.checks import amount
 from tether.core.errors import BadValueError
 from tether.core.thresholds import Thresholds, after_failures, initial_thresholds, whole_share
 from tether.core.windows import Decaying, Window
+from tether.policies.barrier import Barrier
 from tether.policies.events import EpochApplied, Event, Flushed, Recovered, WindowEnd
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures
 from tether.policies.memory import SlotPolicyState
@@ -57,6 +58,11 @@ class Approximate:
             would ask for the next backup at once; to save all writes every entry touched, most of
             which carry little. At the half, the default, the entries that moved most, often few,
             buy room for as much drift again as half of θ.
+        heal: ``Barrier(interval)``: every so many epochs all slots save all that they have, so that
+            there is an exact state to go back to. After a loss a second run, the twin, reads again
+            from there what was lost, in the background. When it takes over, nothing is lost any more:
+            what was spent is 0, and θ is whole (:mod:`tether.protocols.take_over`). It needs a source
+            that can be read again.
 
     Example:
         >>> from tether.core.placement import Placement
@@ -81,6 +87,7 @@ class Approximate:
     window: Window | None = None
     early: float = 1.0
     backup_target: float = 0.5
+    heal: Barrier | None = None
 
     def __post_init__(self) -> None:
         budget = self.budget
@@ -100,6 +107,15 @@ class Approximate:
                 f"window={self.window!r} is not a window.",
                 why=f"It is a {type(self.window).__name__}.",
                 do="Give Hopping(…), Sliding(…), Decaying(…) or None.",
+            )
+
+        if self.heal is not None and not (
+            isinstance(self.heal, Barrier) and self.heal.by == "epochs" and self.keeps_backups
+        ):
+            raise BadValueError(
+                f"heal={self.heal!r} cannot be used.",
+                why="An exact state is saved every so many epochs, and only where backups are kept.",
+                do="Give Barrier(30), say, and a finite max_state_error.",
             )
 
     @property
@@ -164,6 +180,8 @@ class Approximate:
         if isinstance(event, EpochApplied):
             before, state = state, after_epoch(self.window, state, event)
             backup = self._backup(event.divergence, self.threshold(state, placement))
+            if self.is_exact_point(event.epoch):
+                backup = (BackUpState(target=0.0, cause="snapshot"),)
             return state, (*_given_back(before, state), *backup)
         if isinstance(event, Recovered):
             state = after_loss(self.window, state, event)
@@ -174,6 +192,15 @@ class Approximate:
         if isinstance(event, Flushed):
             return state, (BackUpState(target=0.0, cause="flush"),) * self.keeps_backups
         return state, ()
+
+    def is_exact_point(self, epoch: int) -> bool:
+        """Whether all slots save all that they have at the end of an epoch.
+
+        Example:
+            >>> [e for e in range(7) if Approximate(9, heal=Barrier(3)).is_exact_point(e)]
+            [0, 3, 6]
+        """
+        return self.heal is not None and epoch % int(self.heal.interval) == 0
 
     def _backup(self, divergence: float, theta: float) -> tuple[Instruction, ...]:
         if math.isnan(divergence):

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from tether.policies.memory import SlotPolicyState
     from tether.policies.policy import SnapshotSchedule
     from tether.policies.recovery import Recovery
+    from tether.protocols.take_over import Strategy
 
 Mode = Literal["async", "sync"]
 By = Literal["epochs", "seconds"]
+Meanwhile = Literal["skip", "stale"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,13 @@ class Barrier(ExactPolicy):
         mode: "async": the stream goes on while parts are written. "sync": nothing more is taken
             from the sources until the snapshot is complete (the comparison of ABS 2015 §7).
         patience: Intervals after which a snapshot that is not complete is given up.
+        meanwhile: What the query does after a loss until it is exact again. None: it stops, goes back
+            and reads the stream again. "stale": it goes on at once, lost slots from their part of the
+            newest snapshot; "skip": lost slots give nothing. Its rows are tentative then, while a
+            second run, the twin, reads again what is missing and takes over
+            (:mod:`tether.protocols.take_over`).
+        strategy: How the two share the cluster (DPC 2005 §5): "process": the twin works while the
+            query has nothing to do. "delay": both run. "suspend": the query waits for the twin.
 
     Example:
         >>> from tether.core.placement import Placement
@@ -64,13 +73,20 @@ class Barrier(ExactPolicy):
     by: By = "epochs"
     mode: Mode = "async"
     patience: float = 10.0
+    meanwhile: Meanwhile | None = None
+    strategy: Strategy = "delay"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("by", ("epochs", "seconds")), ("mode", ("async", "sync"))):
+        for name, allowed in (
+            ("by", ("epochs", "seconds")),
+            ("mode", ("async", "sync")),
+            ("meanwhile", ("stale", "skip", None)),
+            ("strategy", ("delay", "process", "suspend")),
+        ):
             if getattr(self, name) not in allowed:
                 raise BadValueError(
                     f"{name}={getattr(self, name)!r} cannot be used.",
-                    why=f"It is one of {' and '.join(allowed)}.",
+                    why=f"It is one of {', '.join(map(repr, allowed))}.",
                     do=f"Write for example Barrier(10, {name}={allowed[0]!r}).",
                 )
         if self.by == "epochs":

@@ -32,8 +32,8 @@ _NUMBERS = ("max_state_error", "max_lost_items", "max_unacked_items", "early", "
 _SAMPLE = "approximate:max_state_error=1000,window=hopping:60s"
 _INTERVAL = re.compile(r"(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|epochs|)")
 _SETTINGS = {
-    "approximate": (*_NUMBERS, "window"),
-    "barrier": ("interval", "mode", "patience"),
+    "approximate": (*_NUMBERS, "window", "heal"),
+    "barrier": ("interval", "mode", "patience", "meanwhile", "strategy"),
     "upstream-backup": ("state_every", "of_items", "most_items"),
 }
 
@@ -44,7 +44,7 @@ def parse_policy(text: str) -> Policy:
     Names: ``no-tolerance`` (or ``none``), ``mini-batch``, ``upstream-backup``, ``barrier``,
     ``approximate``. The settings are those of the policy's class. A window is ``hopping:60s``,
     ``sliding:5000items``, ``decaying:20epochs`` or ``none``; a barrier's interval ``10epochs`` or
-    ``2s``.
+    ``2s``; ``heal`` of an approximate one, the interval at which exact states are saved, too.
 
     Example:
         >>> parse_policy("approximate:max_state_error=1e3,window=sliding:20epochs").budget
@@ -53,6 +53,10 @@ def parse_policy(text: str) -> Policy:
         MiniBatch()
         >>> parse_policy("barrier:interval=2s,mode=sync").describe()["interval"]
         2.0
+        >>> parse_policy("barrier:interval=10epochs,meanwhile=stale").meanwhile
+        'stale'
+        >>> parse_policy("approximate:max_state_error=9,heal=30epochs").heal.interval
+        30
         >>> parse_policy("aproximate:max_state_error=1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         tether.core.errors.BadValueError: 'aproximate' is no policy. Why: ...
@@ -119,7 +123,9 @@ def _value(policy: str, key: str, text: str) -> dict[str, Any]:
         return {key: _window(text)}
     if key == "interval":
         return _interval(text)
-    return {key: text if key == "mode" else parse_number(key, text)}
+    if key == "heal":
+        return {key: Barrier(**_interval(text))}
+    return {key: text if key in ("mode", "meanwhile", "strategy") else parse_number(key, text)}
 
 
 def _interval(text: str) -> dict[str, Any]:

@@ -79,7 +79,8 @@ class Query:
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
         """Whether the query is running."""
-        return bool(self._query.isActive) or self._rewinding
+        busy = self._rewinding or (self._driver.healing() is not None and not self._closed)
+        return bool(self._query.isActive) or (busy and self._driver.failure is None)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -142,6 +143,8 @@ class Query:
         if self._rewinding or self._driver.stopping:
             return None
         error = self._query.exception()
+        if error is None and not self._query.isActive:
+            error = self._driver.failure  # a twin's: Spark knows nothing of it
         return None if error is None else self._own(error)
 
     def stop(self) -> None:
@@ -149,6 +152,7 @@ class Query:
         # Asked first: the epoch that the stop breaks off ends with errors, too, which mean nothing.
         failed = self._failed
         self._driver.stopping = not failed
+        self._driver.stop_twin()
         with contextlib.suppress(Exception):  # a query that failed has failed; exception() tells
             self._supervisor.stop()
         self._close(flush=not failed)
@@ -185,6 +189,25 @@ class Query:
         """
         return self._driver.read_table(name, operator)
 
+    def healing(self) -> dict[str, Any] | None:
+        """What is missing since a loss, and how far the twin has come; None of an exact query.
+
+        ``since_epoch``: rows are tentative from it on; ``since``: Unix seconds; ``epochs_behind`` and
+        ``seconds_left``: what the twin has before it, by its pace so far; ``tentative_epochs`` and
+        ``oldest_tentative_seconds``: what was given and is not corrected yet; ``fidelity``.
+        """
+        return self._driver.healing()
+
+    def heal(self) -> bool:
+        """Read again, in the background, what was lost: see ``Approximate(heal=…)``.
+
+        It is done by itself after every loss; this tries once more where it could not be.
+
+        Returns:
+            Whether there is anything to heal.
+        """
+        return self._driver.heal()
+
     def totals(self) -> dict[str, int]:
         """Rows, backups and their bytes, losses and rollbacks since the start of this run."""
         return self._driver.totals()
@@ -208,6 +231,10 @@ class Query:
                     raise
                 continue
             if ended and not self._supervisor.settle(current):
+                # The twin of a stream that has ended still has to take over.
+                while not self._driver.await_whole(max(0.0, min(1.0, deadline - time.monotonic()))):
+                    if time.monotonic() >= deadline:
+                        return False
                 return None if timeout is None else True
             if time.monotonic() >= deadline:
                 return False
@@ -219,7 +246,7 @@ class Query:
             return False
         return self._driver.failure is not None or self._query.exception() is not None
 
-    def _own(self, error: Exception) -> TetherError:
+    def _own(self, error: BaseException) -> TetherError:
         return tether_error(self._driver.failure or error)
 
     def _close(self, *, flush: bool) -> None:
@@ -266,7 +293,9 @@ def start_query(
     except BaseException:
         release(stores)
         raise
+    driver.on_failure = supervisor.halt
     driver.identify(str(supervisor.current.id))
+    driver.open_early()
     if rewinds:
         supervisor.watch()
     return Query(supervisor, driver, stores, None if keeps_checkpoint else checkpoint)

@@ -19,7 +19,7 @@ from tether.testing.processes import command_of, kill, kill_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tether.chaos.faults import Action, Point
+    from tether.chaos.faults import Action, AnyPoint, Point
 
 WORKER_POINTS: tuple[Point, ...] = (
     "before-attach",
@@ -77,7 +77,7 @@ class Injector:
 
     def at(
         self,
-        point: Point,
+        point: AnyPoint,
         action: Action = "kill",
         *,
         slot: int | None = None,

@@ -76,7 +76,7 @@ class Committer:
         slots |= self._books.clocks.advance(statuses, epoch)
         slots |= self._save_feedback(epoch, statuses, flush=False)
         items = {slot_key(*slot): s.logged for slot, s in statuses.items() if s.logged is not None}
-        log = self._books.log
+        log = self._books.written
         if log is not None:
             # An epoch that was committed before and is run again needs a record even if it wrote
             # nothing this time: what the first run wrote counts no more.
@@ -93,10 +93,21 @@ class Committer:
         slots = {slot_key(*slot): slot_commit(status) for slot, status in statuses.items()}
         if epoch == self._committed_epoch:  # what waits is known as of that one only
             slots |= self._save_feedback(epoch, statuses, flush=True)
-        log = self._books.log
+        log = self._books.written
         if log is not None and slots:
             log.append(CommitRecord(epoch=epoch, run=self._books.ids.run, slots=slots, amends=True))
             log.drop_now_and_then(epoch - 1)
+        self._move_on(epoch, statuses)
+
+    def heal(self, epoch: int, statuses: Mapping[SlotId, SlotStatus]) -> None:
+        """Record the whole states that a twin has saved: what was ever lost is lost no more."""
+        slots = {slot_key(*slot): slot_commit(status) for slot, status in statuses.items()}
+        log = self._books.written
+        assert log is not None
+        run = self._books.ids.run
+        log.append(CommitRecord(epoch=epoch, run=run, slots=slots, complete=epoch, heals=True))
+        for ledger in self._books.ledgers.values():
+            ledger.healed()
         self._move_on(epoch, statuses)
 
     def _save_feedback(
@@ -104,7 +115,7 @@ class Committer:
     ) -> dict[str, SlotCommit]:
         books = self._books
         return books.feedback.save(
-            books.log.store if books.log is not None else None,
+            books.written.store if books.written is not None else None,
             books.operators.values(),
             statuses,
             epoch=epoch,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tether.engine.ports import SystemClock
+from tether.engine.query.aside import Aside
 from tether.engine.query.ledger import Ledger
 from tether.engine.query.log_opening import leaves_every_epoch
 from tether.engine.writing.items import unpack_items
@@ -90,6 +91,13 @@ class Books:
     keeper: SnapshotKeeper | None
     """Coordinates snapshots, where the policy takes any."""
     reports: Reports
+    aside: Aside = field(default_factory=Aside)
+    """How this run differs from an ordinary one."""
+
+    @property
+    def written(self) -> OpenCommitLog | None:
+        """The log, where this run may write to it."""
+        return self.log if self.aside.records else None
 
     def in_doubt(self, operator: QueryOperator, epoch: int) -> frozenset[int]:
         """Slots that are to run ``epoch`` and whose backups may have gaps."""

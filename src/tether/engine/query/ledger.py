@@ -94,6 +94,20 @@ class Ledger:
         """
         self._untold = set(range(self._slots))
 
+    @property
+    def lossy(self) -> bool:
+        """Whether anything that the operator's slots have lost is missing from their state."""
+        with self._lock:
+            return bool(self._untold) or any(self._losses.values())
+
+    def healed(self) -> None:
+        """All that was ever lost has been read again."""
+        with self._lock:
+            self._untold.clear()
+            self._losses = {slot: {} for slot in range(self._slots)}
+            self._failures = dict.fromkeys(range(self._slots), 0)
+            self._before.clear()
+
     def note(self, statuses: Mapping[int, SlotStatus]) -> None:
         """An epoch is committed: its reports are the newest facts."""
         with self._lock:

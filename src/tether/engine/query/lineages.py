@@ -48,6 +48,12 @@ class Lineages:
             if status.lineage != GENESIS:
                 self._by_operator[operator][slot] = status.lineage
 
+    def distrust_slots(self, slots: Iterable[SlotId]) -> None:
+        """Let these slots restore their state whatever is resident."""
+        lineage = f"lost-{uuid.uuid4().hex}"
+        for slot in slots:
+            self._by_operator[slot.operator][slot.slot] = lineage
+
     def distrust(self, operators: Iterable[QueryOperator], but: CatchUp | None = None) -> None:
         """Let slots restore their state whatever is resident; all but those that stay."""
         # No state that is resident anywhere has such a lineage, so none is taken for the right one.

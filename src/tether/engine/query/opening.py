@@ -61,7 +61,7 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C
         lineages=Lineages(operators, known=opened is not None or epoch == first),
         ledgers=plan.ledgers,
         feedback=plan.feedback,
-        keeper=None if log is None else _keeper(plan, log, ids),
+        keeper=None if log is None else keeper_for(plan, log, ids),
         reports=plan.reports,
     )
     committed = epoch - 1 if opened is None else opened.committed
@@ -125,7 +125,7 @@ def _open_log(plan: LanePlan, store: Store, first: int, epoch: int) -> _Opened:
     return _Opened(OpenCommitLog(store, log.history, opened.end), committed, opened.short)
 
 
-def _keeper(plan: LanePlan, log: OpenCommitLog, ids: RunIds) -> SnapshotKeeper | None:
+def keeper_for(plan: LanePlan, log: OpenCommitLog, ids: RunIds) -> SnapshotKeeper | None:
     """Who coordinates the lane's snapshots, where its policy takes any."""
     operators = list(plan.operators.values())
     schedule = operators[0].policy.snapshots

@@ -80,8 +80,20 @@ class SlotOrders:
             snapshot=books.keeper.barrier if books.keeper is not None else None,
             log_end=books.log.end if books.log is not None else None,
             accept_damage=settings.accept_damage,
-            in_doubt=books.in_doubt(one, epoch),
+            in_doubt=self._whole_images(one, epoch, purpose),
             divergences=books.ledgers[name].divergences(epoch - 1),
             kept=behind.kept(name, one.slots) if behind else (),
             kept_version=behind.through if behind else -1,
+            arena=books.aside.arena,
+            stale=books.aside.stale(name),
+            skipped=books.aside.skipped(name),
         )
+
+    def _whole_images(self, one: QueryOperator, epoch: int, purpose: Purpose) -> frozenset[int]:
+        """Slots whose next backup is to hold all: what lies below it may lack something."""
+        aside = self._books.aside
+        if aside.arena and not aside.records and purpose == "flush":
+            return frozenset(
+                range(one.slots)
+            )  # below a twin's lie those of the run that it replaces
+        return self._books.in_doubt(one, epoch)

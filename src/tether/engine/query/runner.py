@@ -10,11 +10,12 @@ What a crash right after each step means:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tether.chaos.faults import reach
 from tether.core.graph import SlotId
+from tether.engine.query.exact_points import ExactPoints
 
 if TYPE_CHECKING:
     from tether.engine.ports import Cluster, Orders
@@ -41,6 +42,12 @@ class Runner(Generic[C]):
     catching_up: CatchingUp
     """Which slots are behind the others, if any."""
 
+    exact_points: ExactPoints = field(init=False)
+    """States that a query which heals goes back to."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exact_points", ExactPoints(self.books))
+
     @property
     def committed_epoch(self) -> int:
         """The last epoch that is committed."""
@@ -54,17 +61,20 @@ class Runner(Generic[C]):
             epoch: Number of the epoch.
         """
         behind, keeper = self.catching_up.now, self.books.keeper
-        if keeper is not None and behind is None:
-            keeper.complete(epoch)
-            keeper.begin(epoch)
-        elif keeper is None and self.books.log is not None and self._lopsided():
+        if keeper is not None:
+            if behind is None and self.books.aside.records:
+                keeper.complete(epoch)
+                keeper.begin(epoch)
+        elif self.books.written is not None and self._lopsided():
             self.flush(epoch - 1)  # the host has committed that one
             self.move()
             self.books.reports.add("respread", "executors have joined", epoch)
+        self.exact_points.begin(epoch)
         only = behind.operators if behind is not None else None
         statuses = self.cluster.run(self.orders, epoch, given, only)
         reach(self.plan.settings.faults, "after-job", -1, epoch)
         self.committer.commit(epoch, statuses)
+        self.exact_points.note(epoch, statuses)
         self.catching_up.applied(epoch)
 
     def _lopsided(self) -> bool:
@@ -80,7 +90,7 @@ class Runner(Generic[C]):
     def flush(self, epoch: int) -> None:
         """Make all state durable that is not yet, as of the end of ``epoch``."""
         keeper = self.books.keeper
-        if self.books.log is None or epoch < self.books.first_epoch:
+        if self.books.written is None or epoch < self.books.first_epoch:
             return
         if keeper is not None:
             if epoch != self.committed_epoch:

@@ -100,6 +100,16 @@ class SnapshotKeeper:
             self._state = resumed(complete.number, complete.epoch)
 
     @property
+    def due(self) -> bool:
+        """Whether all parts of a snapshot are durable, and only the record of it is missing."""
+        return self._due and self._under_way is not None
+
+    @property
+    def last_failure(self) -> str:
+        """Why the last snapshot that was given up was."""
+        return self._last_failure
+
+    @property
     def barrier(self) -> SnapshotBarrier | None:
         """The barrier that ends the epoch in hand, if one does."""
         return self._barrier

@@ -7,6 +7,7 @@ help itself, and says so: the driver then takes the whole query back.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,7 +59,8 @@ def recover_exactly(
     memory = _memory(program, attempt, backup, policy_state)
     # The lineage is new, and the driver learns it only at the end: whoever finds this arena after a
     # crash in the middle of the replay does not use it.
-    resident.finish(backup.epoch, memory)
+    before = control.epoch - 1  # of a stale part too: what it lacks, the twin has
+    resident.finish(before if rewinds else backup.epoch, memory)
     applied = time.perf_counter()
     rows = 0
     if not rewinds:
@@ -79,8 +81,8 @@ def recover_exactly(
     report = RecoveryReport(
         reason=resident.reason or "its state is not the one that the query goes on with",
         backup_epoch=backup.epoch,
-        exact=True,
-        bound=0.0,
+        exact=not rewinds or backup.epoch == before,
+        bound=math.inf if rewinds and backup.epoch != before else 0.0,
         extra_bound=0.0,
         frames=len(backup.frames),
         bytes=sum(_bytes(frame) for frame in backup.frames),
@@ -143,12 +145,16 @@ def _part(program: Program, resident: Resident, slot: int) -> _Backup:
     history = program.history()
     snapshot = history.complete_snapshot(control.epoch)
     found = time.perf_counter()
-    if snapshot is None or snapshot.epoch != control.epoch - 1:
+    stale = slot in control.stale
+    if not stale and (snapshot is None or snapshot.epoch != control.epoch - 1):
         raise LostStateError(
             f"Slot {slot} of {control.operator!r} has lost its state before epoch {control.epoch}.",
             why=resident.reason or "The resident state is not the one that the query goes on with.",
             do="Nothing: the query goes back to its newest complete snapshot.",
         )
+    if snapshot is None:  # stale, and there is nothing older than the start
+        first = policy_state_of(program, b"", "", 0)
+        return _Backup(control.first_epoch - 1, [], first, 0, 0, found)
     part = read_part(store, history, control.operator, slot, snapshot)
     facts = history.slot_facts(control.operator, slot, control.epoch)
     losses = len(history.losses(control.operator, slot))

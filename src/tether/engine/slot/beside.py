@@ -7,18 +7,21 @@ they have applied pass them by once more.
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tether.core.errors import StaleOutputError
+from tether.engine.messages import GENESIS, SlotStatus
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.epoch import SlotEpoch
 from tether.engine.slot.residents import Resident, attached
 from tether.output import Output
 from tether.policies.events import Flushed
 from tether.policies.instructions import BackUpState
+from tether.state.executor import executor_name
 from tether.state.table import Table
 
 if TYPE_CHECKING:
@@ -102,6 +105,34 @@ class SlotBesideEpochs(SlotEpoch):
             if resident is not None:
                 memory = resident.memory()
                 self.status = self._status_of(resident, memory, None, self._policy_state(memory))
+
+    def skip(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Let the rows of an epoch pass by a slot that has no state; then set ``status``."""
+        control = self._control
+        rows = sum(batch.num_rows for batch in batches)
+        self.status = SlotStatus(
+            operator=control.operator,
+            slot=self._slot,
+            epoch=control.epoch,
+            turn=control.turn,
+            attempt=self._attempt,
+            executor=executor_name(self._owner),
+            lineage=control.expects(self._slot) or GENESIS,
+            failures=0,
+            losses=0,
+            policy_state=b"",
+            under=self._program.terms,
+            theta=math.inf,
+            divergence=math.inf,
+            exact=False,
+            rows_in=rows,
+            rows_out=0,
+            resident_bytes=0,
+            rolled_back=False,
+            frame=None,
+            recovery=None,
+            seconds={},
+        )
 
     def stay(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Let the rows of an epoch pass that the state has seen; then set ``status``.

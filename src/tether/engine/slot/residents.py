@@ -198,7 +198,7 @@ def attached(program: Program, slot: int, owner: Owner) -> Iterator[Resident]:
 def _identity(program: Program, slot: int) -> Identity:
     control = program.control
     return Identity(
-        query=control.query,
+        query=control.arena or control.query,
         operator=control.operator,
         slot=slot,
         slots=control.slots,

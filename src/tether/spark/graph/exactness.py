@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tether.core.errors import QueryRefusedError
+from tether.policies.approximate import Approximate
 from tether.policies.barrier import Barrier
 from tether.protocols.rewind import check_source
 from tether.protocols.snapshots import WAIT_EPOCHS
@@ -51,6 +52,40 @@ def barrier_of(query: PreparedQuery) -> Barrier | None:
     return next((policy for policy in policies if isinstance(policy, Barrier)), None)
 
 
+def heal_of(query: PreparedQuery) -> Barrier | None:
+    """How often a query saves exact states, if losses under its policy are healed."""
+    policies = [prepared.policy for prepared in query.operators.values()]
+    heals = [p.heal for p in policies if isinstance(p, Approximate) and p.heal is not None]
+    return heals[0] if heals else None
+
+
+def _check_heal(query: PreparedQuery, heal: Barrier, *, again: bool) -> None:
+    """Refuse a query that could not be healed.
+
+    Raises:
+        QueryRefusedError: Says why.
+    """
+    whys = []
+    if any(getattr(one.policy, "heal", None) != heal for one in query.operators.values()):
+        whys.append("Only some operators would be: a twin is of the whole query.")
+    if not again:
+        whys.append("A source of the query cannot be read again.")
+    if any(one.feedback_to is not None for one in query.operators.values()):
+        whys.append("Feedback in flight is not part of an exact state under approximate.")
+    if any(one.keeps_clock for one in query.operators.values()):
+        whys.append("Windows by event time end by a clock that is not part of an exact state.")
+    if query.consistency.splits:
+        whys.append(f"Under {query.consistency.name} operators are at different epochs.")
+    if heal.interval + FEWEST_EPOCHS > query.readable_epochs:
+        whys.append(f"Spark keeps the offsets of {query.readable_epochs} epochs only.")
+    if whys:
+        raise QueryRefusedError(
+            "Losses of this query cannot be healed.",
+            why=whys[0],
+            do="Leave heal out, or mend that.",
+        )
+
+
 def keeps_rows(query: PreparedQuery) -> bool:
     """Whether the query must log what its sources give: they give it once, and L is no lip service.
 
@@ -80,6 +115,9 @@ def check_exact(query: PreparedQuery) -> None:
             "no failure could be undone exactly.",
             do="Leave consistency out, or use mini-batch or approximate.",
         )
+    heal = heal_of(query)
+    if heal is not None:
+        _check_heal(query, heal, again=again)
     barrier = barrier_of(query)
     if barrier is None:
         return

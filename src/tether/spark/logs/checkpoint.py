@@ -59,7 +59,7 @@ class SparkCheckpoint:
             TetherError: Spark has forgotten what its rows were.
         """
         needed = [read_from] if read_from == 0 else [read_from - 1, read_from]
-        kept = {number for number, _, _ in self._entries("offsets")}
+        kept = {number for number, _, _ in self.entries("offsets")}
         if not kept.issuperset(needed):
             raise TetherError(
                 f"The query cannot go back to epoch {read_from}.",
@@ -87,8 +87,8 @@ class SparkCheckpoint:
     def go_back(self, read_from: int) -> None:
         """Let Spark's next epoch be ``read_from``, with the rows that it had."""
         self._cut("commits", read_from - 1)
-        for number, offset in enumerate(self._offsets(read_from)):
-            if (last := _last_list(offset)) is not None:
+        for number, offset in enumerate(self.offsets(read_from)):
+            if (last := last_list(offset)) is not None:
                 self._cut_files(f"sources/{number}", last)
         self._cut("offsets", read_from)
 
@@ -101,19 +101,52 @@ class SparkCheckpoint:
 
         Two runs of an epoch for which this is the same were given the same rows.
         """
-        before = self._offsets(epoch - 1) if epoch else []
-        ends = self._offsets(epoch)
+        before = self.offsets(epoch - 1) if epoch else []
+        ends = self.offsets(epoch)
         return [
-            [end, self._files(f"sources/{number}", _last_list(start), _last_list(end))]
+            [end, self._files(f"sources/{number}", last_list(start), last_list(end))]
             for number, (end, start) in enumerate(zip_longest(ends, before))
         ]
+
+    def next_epoch(self) -> int:
+        """The epoch that Spark starts with."""
+        newest = max((number for number, _, _ in self.entries("offsets")), default=-1)
+        return newest + 1 if newest < 0 or self.committed(newest) else newest
+
+    def committed(self, epoch: int) -> bool:
+        """Whether Spark has committed an epoch."""
+        return bool(self._fs.exists(self._path(f"commits/{epoch}")))
+
+    def entry(self, folder: str, number: int) -> bytes:
+        """An entry of one of Spark's logs, as it is."""
+        return bytes(self._fs.cat_file(self._path(f"{folder}/{number}")))
+
+    def files_upto(self, folder: str, last: int) -> list[str]:
+        """All files that a source of files has given up to one of its lists, as these have them.
+
+        Raises:
+            TetherError: Lists are missing from it.
+        """
+        found = {
+            n: compact for n, compact, file in self.entries(folder) if not file.endswith(".crc")
+        }
+        sums = [number for number, compact in found.items() if compact]
+        first = max((number for number in sums if number <= last), default=0)
+        later = [number for number in sums if number > last]
+        if not later and not found.keys() >= set(range(first, last + 1)):
+            raise TetherError(
+                "The list of files that were read is not whole any more.",
+                why=f"Of {folder}, entries between {first} and {last} are missing.",
+                do="Let Spark keep them longer: spark.sql.streaming.fileSource.log.cleanupDelay.",
+            )
+        return self._files(folder, None, last)
 
     # ---- inside --------------------------------------------------------------------------------
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _entries(self, folder: str) -> Iterator[tuple[int, bool, str]]:
+    def entries(self, folder: str) -> Iterator[tuple[int, bool, str]]:
         """Numbers of a log's entries, whether they sum up those before, and their files."""
         path = self._path(folder)
         if not self._fs.exists(path):
@@ -125,13 +158,13 @@ class SparkCheckpoint:
                 yield int(match["number"]), match["compact"] is not None, file
 
     def _cut(self, folder: str, last: int) -> None:
-        found = list(self._entries(folder))
+        found = list(self.entries(folder))
         # The newest first: what is left after a crash is a log that ends earlier.
         for number, _, file in sorted(found, reverse=True):
             if number > last:
                 self._fs.rm_file(file)
 
-    def _offsets(self, epoch: int) -> list[Any]:
+    def offsets(self, epoch: int) -> list[Any]:
         """Where in each source the epoch ends."""
         lines = self._fs.cat_file(self._path(f"offsets/{epoch}")).decode().splitlines()
         offsets = []
@@ -148,7 +181,7 @@ class SparkCheckpoint:
             return []
         first = -1 if after is None else after
         lines: set[str] = set()
-        for number, compact, file in self._entries(folder):
+        for number, compact, file in self.entries(folder):
             wanted = number > first and (compact or number <= last)
             if wanted and not file.endswith(".crc"):
                 lines.update(self._fs.cat_file(file).decode().splitlines()[1:])  # after the version
@@ -157,14 +190,14 @@ class SparkCheckpoint:
 
     def _cut_files(self, folder: str, last: int) -> None:
         """Cut a source's list of files, if what is left of it is whole."""
-        found = list(self._entries(folder))
+        found = list(self.entries(folder))
         sums = [number for number, compact, _ in found if compact and number <= last]
         first = max(sums, default=0)
         if {number for number, _, _ in found}.issuperset(range(first, last + 1)):
             self._cut(folder, last)
 
 
-def _last_list(offset: Any) -> int | None:
+def last_list(offset: Any) -> int | None:
     """Number of the last list of files up to an offset; None of a source that has no such lists."""
     if isinstance(offset, dict) and set(offset) == {"logOffset"}:
         return int(offset["logOffset"])

@@ -19,21 +19,24 @@ from tether.engine.query.opening import open_lane
 from tether.engine.query.rewinder import Rewinder
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.observe.story import Story
-from tether.spark.graph.exactness import keeps_rows
+from tether.spark.graph.exactness import barrier_of, heal_of, keeps_rows
 from tether.spark.graph.flow import unpack
 from tether.spark.graph.split import split
+from tether.spark.logs.checkpoint import SparkCheckpoint
 from tether.spark.logs.source_log import SourceLog
 from tether.spark.logs.spool import Spool
 from tether.spark.logs.stream import SparkStream
 from tether.spark.logs.unbacked import note_unbacked, refuse_unbacked
 from tether.spark.running.blame import told_to_spark
 from tether.spark.running.loop import BehindLoop
+from tether.spark.running.meanwhile import Meanwhile
 from tether.spark.running.recent import RecentGlimpses
+from tether.spark.running.remains import left_behind, refuse_unfinished, unfinished
 from tether.spark.tasks.cluster import SparkCluster
 from tether.spark.tasks.jobs import LaneGraph
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +80,8 @@ class EpochDriver:
         self._spread = Spread(query.amplification, query.shares_budget)
         self.recent = RecentGlimpses(self._spread)
         self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called when something other than an epoch has failed for good."""
         self.stopping = False
         """Whether the user has asked for the end: an epoch that breaks off now has not failed."""
         self._running: Running | None = None
@@ -84,6 +89,8 @@ class EpochDriver:
         """The epoch that could not be run because slots had lost their state, and what they said."""
         self._restarted = False
         """Whether Spark has started its stream again, in another session, since the last epoch."""
+        self._opened_early = False
+        """Whether lanes were opened before Spark's first epoch, in another session."""
         self._source_log = SourceLog(checkpoint) if keeps_rows(query) else None
         self._query_id = ""
         self._started = threading.Event()
@@ -91,6 +98,7 @@ class EpochDriver:
         cut = split(query)
         self._spool = Spool(checkpoint, cut.boundary, query)
         feedback = FeedbackBox(apart=query.consistency.splits)
+        self._meanwhile = self._make_meanwhile()
         self._lanes = [
             (
                 LaneGraph(
@@ -115,6 +123,64 @@ class EpochDriver:
                 zip(cut.nodes, cut.sinks, stores, strict=True)
             )
         ]
+        if self._meanwhile is not None:
+            graph, plan = self._lanes[0]
+            self._lanes[0] = (self._meanwhile.sinks_of(graph), plan)
+
+    def _make_meanwhile(self) -> Meanwhile | None:
+        """Who sees to it that the query goes on after a loss, where its policy says so."""
+        barrier, left = barrier_of(self.query), unfinished(self._checkpoint)
+        if barrier is None:
+            refuse_unfinished(left)
+            heal = heal_of(self.query)
+            if heal is None:
+                return None
+            return Meanwhile(
+                self.query,
+                self._checkpoint,
+                self.story,
+                how=None,
+                strategy=heal.strategy,
+                swap=self._swap,
+                fail=self._fail,
+                heals=True,
+            )
+        if barrier.meanwhile is None and left is None and not left_behind(self._checkpoint):
+            return None
+        return Meanwhile(
+            self.query,
+            self._checkpoint,
+            self.story,
+            how=barrier.meanwhile,
+            strategy=barrier.strategy,
+            swap=self._swap,
+            fail=self._fail,
+        )
+
+    def _swap(self, plan: LanePlan, runner: Runner[SparkCluster]) -> None:
+        """A twin's slots are the query's from now on."""
+        graph, _ = self._lanes[0]
+        self._lanes[0] = (graph, plan)
+        self._running = Running([runner], Rewinder(runner, self._stream), None)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self.on_failure()
+
+    def open_early(self) -> None:
+        """Finish what an earlier driver began, though no epoch may ever come: a stream can be idle.
+
+        Without it a lane is opened by its first epoch.
+        """
+        if self._meanwhile is None or not self._meanwhile.unfinished:
+            return
+        with self._at_work:
+            if self._running is None and self.failure is None:
+                session = self.query.flow.sources[0].rows.sparkSession
+                # One of its own, as Spark's streams have: settings for epochs are not the user's.
+                session = session.newSession() if hasattr(session, "newSession") else session
+                epoch = SparkCheckpoint(self._checkpoint).next_epoch()
+                self._running, self._opened_early = self._open(session, epoch), True
 
     def identify(self, query_id: str) -> None:
         """Spark has named the query: epochs may begin."""
@@ -129,7 +195,7 @@ class EpochDriver:
             except BaseException as error:
                 if is_loss(error):
                     self._lost = (epoch, what_was_lost(error))
-                elif not self.stopping:
+                elif not self.stopping and self.failure is None:
                     self.failure = error
                 if not isinstance(error, Exception):
                     raise
@@ -138,15 +204,24 @@ class EpochDriver:
     def _run(self, rows: DataFrame, epoch: int) -> None:
         if self._running is None:
             self._running = self._open(rows.sparkSession, epoch)
+        elif self._opened_early:
+            for runner in self._running.runners:
+                runner.cluster.renew(rows.sparkSession)
+                runner.cluster.place(stay=True)
         elif self._restarted:
             for runner in self._running.runners:
                 runner.cluster.renew(rows.sparkSession)
                 runner.move()
-        self._restarted, running = False, self._running
+        self._restarted = self._opened_early = False
+        running = self._running
         if self._source_log is not None:
             rows = self._source_log.kept(rows, epoch)
         running.rewinder.check_rows(epoch)
-        running.runners[0].run(unpack(self.query.flow.sources, rows), epoch)
+        given = unpack(self.query.flow.sources, rows)
+        if self._meanwhile is None:
+            running.runners[0].run(given, epoch)
+        else:
+            self._meanwhile.run(given, epoch)
         if running.behind is not None:
             running.behind.follow(epoch)
         self.recent.note(epoch, self._glimpses())
@@ -172,6 +247,8 @@ class EpochDriver:
         unknown = [list(link) for link in self.bound().unknown]
         told = {"unknown": unknown} if unknown else {}
         self.story.add("started", "query started", epoch, run=self.run_id, **told)
+        if self._meanwhile is not None:
+            self._meanwhile.open(self._lanes[0], runners[0], epoch)
         return Running(runners, Rewinder(runners[0], self._stream), behind)
 
     def _stream(self) -> SparkStream:
@@ -213,7 +290,26 @@ class EpochDriver:
 
     def progress(self) -> dict[str, Any]:
         """What a progress report says beyond Spark's own."""
-        return progress_of(self._glimpses(), self._spread)
+        told = progress_of(self._glimpses(), self._spread)
+        healing = self.healing()
+        return told if healing is None else {**told, "healing": healing}
+
+    def healing(self) -> dict[str, Any] | None:
+        """What is missing from the query, and how far its twin has come; None: nothing is."""
+        return None if self._meanwhile is None else self._meanwhile.told()
+
+    def await_whole(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is missing from the query any more; False if that takes longer."""
+        return self._meanwhile is None or self._meanwhile.await_whole(timeout)
+
+    def heal(self) -> bool:
+        """Let a twin read again what was lost; False if nothing was, or the policy heals nothing."""
+        return self._meanwhile is not None and self._meanwhile.heal_now()
+
+    def stop_twin(self) -> None:
+        """The query is being stopped: let it wait for no twin."""
+        if self._meanwhile is not None:
+            self._meanwhile.stop()
 
     def totals(self) -> dict[str, int]:
         """Sums over all operators."""
@@ -243,6 +339,7 @@ class EpochDriver:
         """Wait until every lane has done all epochs that Spark has begun."""
         if self._running is not None and self._running.behind is not None:
             self._running.behind.drain()
+        self.await_whole()
 
     # ---- the end -------------------------------------------------------------------------------
 
@@ -262,6 +359,7 @@ class EpochDriver:
             return
         if running.behind is not None:
             flush = running.behind.end(STOP_SECONDS) and flush
+        self.stop_twin()
         first = running.runners[0]
         last = first.committed_epoch
         if not self._spark_committed(first.cluster.session, last):

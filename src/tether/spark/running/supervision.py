@@ -71,6 +71,13 @@ class Supervisor:
         if self._thread is not None:
             self._thread.join(60)
 
+    def halt(self) -> None:
+        """Let Spark's query end: something that it knows nothing of has failed."""
+        with self._changed:
+            self._stopping = True
+            current = self.current
+        current.stop()
+
     def _watch(self) -> None:
         try:
             while self._once():

@@ -59,6 +59,8 @@ class SlotTask:
             yield from work.read()
         elif slot in self._program.control.kept:
             work.stay(batches)
+        elif slot in self._program.control.skipped:
+            work.skip(batches)
         else:
             yield from work.run(own_rows(batches, slot))
         if work.status is not None:

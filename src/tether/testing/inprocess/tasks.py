@@ -16,6 +16,7 @@ import os
 import pickle
 import select
 import signal
+import threading
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -96,6 +97,8 @@ class Tasks:
             and fault.point not in (*DRIVER_POINTS, *DRIVER_STORE_POINTS)
         ]
         self._attempts = 0
+        self._one_at_a_time = threading.RLock()
+        """A query and its twin have threads of their own, and one process has one task context."""
         self.epoch = 0
         """The epoch in hand, as the stream knows it."""
 
@@ -105,6 +108,10 @@ class Tasks:
         Raises:
             TaskFailedError: No attempt has succeeded.
         """
+        with self._one_at_a_time:
+            return self._run(task)
+
+    def _run(self, task: Task) -> Batches:
         failed = ""
         for _ in range(ATTEMPTS):
             self._attempts += 1

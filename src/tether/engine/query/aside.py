@@ -1,0 +1,53 @@
+"""What sets a run apart from the query itself: the twin, and main while something is missing from it.
+
+Neither makes anything durable. A restart knows nothing of them but what the note of the take-over says
+(:mod:`tether.protocols.take_over`), and the newest complete snapshot stays the one to start from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tether.core.graph import SlotId
+
+Missing = Literal["skip", "stale"]
+"""What a slot that lost its state does meanwhile: give nothing (PPA 2016, DPC 2005), or continue at once
+from its part of the newest snapshot, though epochs are missing from it."""
+
+
+class Aside:
+    """How a run differs from an ordinary one.
+
+    Args:
+        arena: Names the run's resident state; by default it is the query's.
+        records: Whether what it does becomes durable.
+    """
+
+    def __init__(self, arena: str = "", *, records: bool = True) -> None:
+        self.arena, self.records = arena, records
+        self._missing: frozenset[SlotId] = frozenset()
+        self._how: Missing = "stale"
+
+    @property
+    def missing(self) -> frozenset[SlotId]:
+        """Slots whose state lacks epochs, or that have none."""
+        return self._missing
+
+    def go_on_without(self, slots: Iterable[SlotId], how: Missing) -> None:
+        """Continue although these slots, and those named before, lack epochs; record nothing."""
+        self.records = False
+        self._missing, self._how = self._missing | frozenset(slots), how
+
+    def stale(self, operator: str) -> tuple[int, ...]:
+        """Slots of an operator that may continue from an old snapshot."""
+        return self._of(operator) if self._how == "stale" else ()
+
+    def skipped(self, operator: str) -> tuple[int, ...]:
+        """Slots of an operator that give nothing."""
+        return self._of(operator) if self._how == "skip" else ()
+
+    def _of(self, operator: str) -> tuple[int, ...]:
+        return tuple(sorted(slot.slot for slot in self._missing if slot.operator == operator))

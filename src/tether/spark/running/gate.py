@@ -1,0 +1,64 @@
+"""Where main can be made to stand still: between two epochs, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+COMMIT_SECONDS = 60.0
+"""How long to wait for Spark's own entry of an epoch that main has ended."""
+
+
+class Gate:
+    """Main passes it with every epoch.
+
+    Args:
+        changed: Told of every change; its lock is held by whoever asks.
+        committed: Whether Spark has committed an epoch.
+        over: Whether nobody is to wait any more: the query ends.
+    """
+
+    def __init__(
+        self,
+        changed: threading.Condition,
+        committed: Callable[[int], bool],
+        over: Callable[[], bool],
+    ) -> None:
+        self._changed, self._committed, self._over = changed, committed, over
+        self.held = False
+        """Whether main may begin no epoch."""
+        self.in_epoch = False
+
+    def enter(self) -> None:
+        """Begin an epoch, once nothing holds main.
+
+        Raises:
+            InterruptedError: The query ends.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self.held or self._over())
+            if self._over():
+                raise InterruptedError("the query is being stopped")
+            self.in_epoch = True
+
+    def leave(self) -> None:
+        """End an epoch."""
+        with self._changed:
+            self.in_epoch = False
+            self._changed.notify_all()
+
+    def stands(self, last: int) -> bool:
+        """Whether main stands still after its epoch ``last``, and Spark has committed that one."""
+        if self.in_epoch or not self.held:
+            return False
+        # Spark writes its entry just after main has left the epoch.
+        deadline = time.monotonic() + COMMIT_SECONDS
+        while last >= 0 and not self._committed(last):
+            if self._over() or time.monotonic() > deadline:
+                return False
+            self._changed.wait(0.01)
+        return not self.in_epoch

@@ -1,0 +1,76 @@
+"""Tentative rows that were given and not corrected yet, and how long it will take until they are."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tether.spark.changes.outlet import Outlet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tether.protocols.take_over import TakeOver
+    from tether.spark.sinks import Sink
+
+
+class Outstanding:
+    """What a query owes to those who read its output.
+
+    Args:
+        sinks: The query's.
+    """
+
+    def __init__(self, sinks: Iterable[Sink]) -> None:
+        self._outlets = [sink for sink in sinks if isinstance(sink, Outlet)]
+        self._since = self._twin_since = 0.0
+        self._given: dict[int, float] = {}
+
+    def begin(self) -> None:
+        """Something is missing from now on."""
+        self._since = time.time()
+
+    def begin_twin(self) -> None:
+        """A twin starts now."""
+        self._twin_since = time.time()
+
+    @property
+    def seconds(self) -> float:
+        """How long something has been missing."""
+        return time.time() - self._since
+
+    def give(self, epoch: int) -> None:
+        """Tentative rows of an epoch have been given."""
+        self._given[epoch] = time.time()
+
+    def settle(self, through: int) -> None:
+        """Stable rows up to an epoch have been given, and that is durable."""
+        for outlet in self._outlets:
+            for epoch in outlet.outstanding():
+                if epoch <= through:
+                    outlet.settle(epoch)
+        self._given = {epoch: at for epoch, at in self._given.items() if epoch > through}
+
+    def told(self, state: TakeOver, twin_epochs: int) -> dict[str, Any]:
+        """What progress reports say.
+
+        Args:
+            state: Where the take-over stands; something is missing.
+            twin_epochs: How many epochs the twin has run.
+        """
+        assert state.note is not None
+        now = time.time()
+        running = now - self._twin_since
+        pace = twin_epochs / running if running > 0 else 0.0
+        waiting = sorted(self._given.items())
+        return {
+            "since_epoch": state.note.since,
+            "since": self._since,
+            "snapshot": state.note.snapshot,
+            "phase": state.phase,
+            "twins": state.twins,
+            "epochs_behind": max(0, state.behind),
+            "seconds_left": max(0, state.behind) / pace if pace else None,
+            "tentative_epochs": len(waiting),
+            "oldest_tentative_seconds": now - waiting[0][1] if waiting else 0.0,
+        }

@@ -1,0 +1,239 @@
+"""A twin as a second stream of Spark's in the same application: the epochs of the first one, again.
+
+It has a checkpoint of its own, made from the query's, and resident state of its own. It runs only
+epochs that the query has cut, and each with the query's rows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from tether.core.errors import TetherError
+from tether.engine.query.feedback_box import FeedbackBox
+from tether.engine.query.twin import open_twin
+from tether.observe.story import QuietStory
+from tether.spark.changes.outlet import bound_outlet
+from tether.spark.graph.flow import pack, unpack
+from tether.spark.logs.twin_checkpoint import TwinCheckpoint
+from tether.spark.running.blame import told_to_spark
+from tether.spark.tasks.cluster import SparkCluster
+from tether.sql.checkpoints import overlapped_where_far
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tether.engine.query.lane import LanePlan
+    from tether.engine.query.runner import Runner
+    from tether.observe.story import Story
+    from tether.spark.changes.columns import Mark
+    from tether.spark.graph.prepared import PreparedQuery
+    from tether.spark.logs.twin_checkpoint import CutEpoch
+    from tether.spark.tasks.jobs import LaneGraph
+
+POOL = "tether-twin"
+"""Spark's pool for the twin's jobs: where the scheduler is FAIR, main's do not queue behind them."""
+
+_COMPACT = "spark.sql.streaming.fileSource.log.compactInterval"
+
+
+class Lead(Protocol):
+    """The run that a twin follows."""
+
+    def cut(self, epoch: int) -> CutEpoch | None:
+        """How main cut an epoch; None where it has not ended it yet."""
+        ...
+
+    def twin_mark(self, epoch: int) -> Mark | None:
+        """What the twin's rows of an epoch are; None where it gives none."""
+        ...
+
+    def main_mark(self, epoch: int) -> Mark:
+        """What main's rows of an epoch are."""
+        ...
+
+    def before_twin_epoch(self, twin: Twin) -> None:
+        """Wait for the twin's turn to use the cluster, and for main to be ahead of it."""
+        ...
+
+    def twin_ended(self, twin: Twin, epoch: int) -> None:
+        """The twin has come to the end of an epoch; take over if it has caught up."""
+        ...
+
+    def idle(self) -> None:
+        """Wait a moment: there is nothing to run."""
+        ...
+
+
+class Twin:
+    """One twin, from its start to the take-over or its end.
+
+    Args:
+        number: Its number among the twins of this driver.
+        snapshot: Epoch of the snapshot that it starts from.
+        query: The query.
+        lane: Its graph, with main's sinks, and its plan.
+        main: The run that is the query.
+        lead: What it follows.
+        story: The query's.
+        checkpoint: The query's.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        snapshot: int,
+        query: PreparedQuery,
+        lane: tuple[LaneGraph, LanePlan],
+        main: Runner[SparkCluster],
+        lead: Lead,
+        story: Story,
+        checkpoint: str,
+    ) -> None:
+        self.number, self.snapshot = number, snapshot
+        self._query, self._main, self._lead, self._story = query, main, lead, story
+        graph, plan = lane
+        self.arena = f"{main.books.ids.query}-twin-{uuid.uuid4().hex[:12]}"
+        sinks = [(node, bound_outlet(sink, self._mark)) for node, sink in graph.sinks]
+        self.graph = replace(graph, sinks=sinks)
+        self._story_of_twin = QuietStory(story)
+        self.plan = replace(
+            plan,
+            run_id=uuid.uuid4().hex,
+            reports=self._story_of_twin,
+            feedback=FeedbackBox(),
+            marks=(),
+        )
+        session = main.cluster.session
+        self._session = session
+        self._checkpoint = TwinCheckpoint(checkpoint, int(session.conf.get(_COMPACT, "10") or 10))
+        self.runner: Runner[SparkCluster] | None = None
+        self.ended = False
+        """Whether it is to run nothing any more: it has taken over, or another takes its place."""
+        self._is_main = False
+        self._at: SparkSession | None = None
+        self._laid: CutEpoch | None = None
+        self._failure: Exception | None = None
+        self._stream: StreamingQuery | None = None
+        self.epochs = 0
+        """How many it has run."""
+
+    # ---- the thread that follows ----------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Run epochs until it has taken over or is ended.
+
+        Raises:
+            Exception: It cannot go on.
+        """
+        self._checkpoint.make(self.snapshot)
+        laid = -1
+        while not self.ended:
+            self._failure = self._laid = None
+            self._run_stream()
+            if self._laid is None:
+                if self._failure is not None and not self.ended:
+                    raise self._failure
+                continue
+            if self._laid.epoch == laid:
+                raise TetherError(
+                    f"The source does not give the rows of epoch {laid} again.",
+                    why="It was asked for just those that Spark's log names, and gave others.",
+                    do="Check that nothing changes or deletes what the source has given: files, "
+                    "the topic's retention, cleanSource.",
+                )
+            laid = self._laid.epoch
+            self._checkpoint.lay(self._laid)
+
+    def _run_stream(self) -> None:
+        rows = pack(self._query.flow.sources)
+        context = self._session.sparkContext
+        if hasattr(context, "setLocalProperty"):
+            context.setLocalProperty("spark.scheduler.pool", POOL)
+        writer = rows.writeStream.foreachBatch(self._epoch)
+        writer = writer.option("checkpointLocation", self._checkpoint.url)
+        with overlapped_where_far(rows.sparkSession, self._checkpoint.url):
+            stream = self._stream = writer.start()
+        try:
+            while stream.isActive and not self.ended:
+                stream.processAllAvailable()
+                self._lead.idle()
+        except Exception as error:
+            if self._laid is None and self._failure is None and not self.ended:
+                self._failure = error
+        finally:
+            stream.stop()
+
+    def end(self) -> None:
+        """Run nothing any more."""
+        self.ended = True
+        if self._stream is not None:
+            self._stream.stop()
+
+    def remove(self) -> None:
+        """Remove what is resident of it, and its checkpoint."""
+        if self.runner is not None:
+            self.runner.clean()
+            self.runner.release()
+        self.remove_checkpoint()
+
+    def remove_checkpoint(self) -> None:
+        """Remove its copy of Spark's logs: nobody reads it again."""
+        self._checkpoint.remove()
+
+    # ---- an epoch ------------------------------------------------------------------------------
+
+    def _epoch(self, rows: DataFrame, epoch: int) -> None:
+        """What Spark calls with an epoch's rows."""
+        try:
+            self._run(rows, epoch)
+        except Exception as error:
+            stopping = self.ended or self._laid is not None
+            if not stopping:
+                self._failure = error
+            raise told_to_spark(error, stopping=stopping) from None
+
+    def _run(self, rows: DataFrame, epoch: int) -> None:
+        self._lead.before_twin_epoch(self)
+        cut = None if self.ended else self._lead.cut(epoch)
+        if cut is None:
+            raise InterruptedError("the twin is ended")
+        if self._checkpoint.rows_of(epoch) != cut.rows:
+            self._laid = cut
+            raise InterruptedError("the epoch is cut otherwise than the query's")
+        runner = self._open(rows.sparkSession)
+        runner.run(unpack(self._query.flow.sources, rows), epoch)
+        self.epochs += 1
+        self._lead.twin_ended(self, epoch)
+        if self.ended:
+            raise InterruptedError("the twin has taken over")
+
+    def _open(self, session: SparkSession) -> Runner[SparkCluster]:
+        if self.runner is None:
+            cluster = SparkCluster(self.graph, self._story_of_twin, session)
+            self.runner = open_twin(
+                self.plan, cluster, self._main, snapshot=self.snapshot, arena=self.arena
+            )
+        elif self._at is not session:
+            self.runner.cluster.renew(session)
+            self.runner.cluster.place(stay=True)
+        self._at = session
+        return self.runner
+
+    def _mark(self, epoch: int) -> Mark | None:
+        lead = self._lead
+        return lead.main_mark(epoch) if self._is_main else lead.twin_mark(epoch)
+
+    # ---- the take-over -------------------------------------------------------------------------
+
+    def become_main(self, session: SparkSession) -> Runner[SparkCluster]:
+        """Its slots are the query's from now on: they continue in main's stream."""
+        assert self.runner is not None
+        self._story_of_twin.quiet = False
+        self.ended = self._is_main = True
+        self.runner.cluster.renew(session)
+        self.runner.cluster.place(stay=True)
+        return self.runner

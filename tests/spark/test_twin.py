@@ -1,0 +1,102 @@
+"""The twin on Spark itself: tentative rows, their corrections, and the same epochs from real sources."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+
+import tether
+from tether.algorithms.aggregate import KeyedAggregate
+from tether.testing.epochs import read_epochs, write_epochs
+from tether.testing.injector import Injector
+
+from .counting import SCHEMA, skewed_keys
+
+
+def truth_by_epoch(tables):
+    """What a run without a loss gives: for each epoch the counts of its keys."""
+    counts: Counter[int] = Counter()
+    for epoch, table in enumerate(tables):
+        keys = table["k"].to_pylist()
+        counts.update(keys)
+        yield from ((epoch, key, counts[key]) for key in set(keys))
+
+
+def start(rows, work, sink, injector, **options):
+    return (
+        tether.stream(rows)
+        .apply(KeyedAggregate(divergence="l1"), key="k", parallelism=2)
+        .start(
+            sink,
+            backup=str(work / "backup"),
+            checkpoint=str(work / "checkpoint"),
+            arena_dir=str(work / "arena"),
+            faults=injector.faults,
+            **options,
+        )
+    )
+
+
+def what_happened(query):
+    told = ("tentative", "twin", "twin-lost", "no-twin", "rewound", "taken-over")
+    return [event.what for event in query.story() if event.what in told]
+
+
+def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_path):
+    tables = skewed_keys(11, 60, 12, seed=5)
+    write_epochs(tmp_path / "in", tables)
+    injector = Injector(tmp_path / "strikes")
+    injector.at("before-attach", "forget", slot=1, epoch=8)
+    feed = str(tmp_path / "changes")
+    policy = tether.Barrier(4, mode="sync", meanwhile="stale")
+    query = start(
+        read_epochs(spark, tmp_path / "in", SCHEMA),
+        tmp_path,
+        tether.to_changes(feed, key="k"),
+        injector,
+        tolerance=policy,
+        trigger={"availableNow": True},
+    )
+    query.awaitTermination()
+    assert query.exception() is None
+    assert what_happened(query) == ["tentative", "twin", "taken-over"]
+    truth = sorted(truth_by_epoch(tables))
+    stable = tether.read_changes(spark, feed, "stable").collect()
+    assert sorted((row["_epoch"], row["k"], row["count"]) for row in stable) == truth
+    newest = tether.read_changes(spark, feed).collect()
+    assert sorted((row["_epoch"], row["k"], row["count"]) for row in newest) == truth
+    history = [row.asDict() for row in tether.read_changes(spark, feed, "history").collect()]
+    guesses = [row for row in history if row["_stability"] == "tentative"]
+    inserted = [row for row in guesses if row["_change_type"] == "insert"]
+    assert inserted  # it answered before it knew
+    assert {row["_epoch"] for row in inserted} <= set(range(8, 11))
+    assert {row["_fidelity"] for row in inserted} == {0.5}
+    # Each was taken back with just the values that had been given, and wrong ones were among them.
+    back = [row for row in history if row["_change_type"] in ("update_preimage", "delete")]
+    shown = lambda rows: sorted((r["_epoch"], r["k"], r["count"]) for r in rows)  # noqa: E731
+    assert shown(back) == shown(inserted)
+    assert set(shown(inserted)) - set(truth)
+    # Rows of epochs before the loss were stable when they were given, and stand as they were.
+    assert all(row["_change_type"] == "insert" for row in history if row["_epoch"] < 8)
+    assert all(row["_commit_version"] >= row["_epoch"] for row in history)
+
+
+def test_a_source_without_a_limit_gives_the_twin_the_same_epochs(spark, tmp_path):
+    tables = [pa.table({"k": [n % 3, n % 5, 7]}) for n in range(8)]
+    injector = Injector(tmp_path / "strikes")
+    injector.at("before-attach", "forget", slot=0, epoch=6)
+    memory = tether.to_memory()
+    write_epochs(tmp_path / "in", tables[:1])
+    rows = spark.readStream.schema(SCHEMA).option("pathGlobFilter", "*.parquet")
+    rows = rows.parquet(str(tmp_path / "in"))
+    policy = tether.Barrier(50, mode="sync", meanwhile="skip", strategy="process")
+    query = start(rows, tmp_path, memory, injector, tolerance=policy)
+    for number in range(1, len(tables) + 1):
+        query.processAllAvailable()
+        write_epochs(tmp_path / "in", tables[number : number + 1], first=number)
+    query.processAllAvailable()
+    assert what_happened(query) == ["tentative", "twin", "taken-over"]
+    query.stop()
+    stable = sorted((row["_epoch"], row["k"], row["count"]) for row in memory.rows("stable"))
+    assert stable == sorted(truth_by_epoch(tables))
