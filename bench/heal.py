@@ -38,9 +38,9 @@ SLOTS, KEYS, WARM_UP = 2, 1_000, 3
 SCHEMA = "k long"
 SECONDS = 180.0
 POLICIES = {
-    "rewind": tether.Barrier(1_000, mode="sync"),
-    "meanwhile": tether.Barrier(1_000, mode="sync", meanwhile="stale"),
-    "heal": tether.Approximate(1e6, heal=tether.Barrier(1_000)),
+    "rewind": tether.Barrier(45, mode="sync"),
+    "meanwhile": tether.Barrier(45, mode="sync", meanwhile="stale"),
+    "heal": tether.Approximate(1e6, heal=tether.Barrier(45)),
 }
 
 

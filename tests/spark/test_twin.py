@@ -90,7 +90,7 @@ def test_a_source_without_a_limit_gives_the_twin_the_same_epochs(spark, tmp_path
     write_epochs(tmp_path / "in", tables[:1])
     rows = spark.readStream.schema(SCHEMA).option("pathGlobFilter", "*.parquet")
     rows = rows.parquet(str(tmp_path / "in"))
-    policy = tether.Barrier(50, mode="sync", meanwhile="skip", strategy="process")
+    policy = tether.Barrier(40, mode="sync", meanwhile="skip", strategy="process")
     query = start(rows, tmp_path, memory, injector, tolerance=policy)
     for number in range(1, len(tables) + 1):
         query.processAllAvailable()
