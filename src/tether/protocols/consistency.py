@@ -1,0 +1,333 @@
+"""The consistency manager: an answer within X from what is there, corrected when the rest has come.
+
+Time is cut into buckets. A bucket is *complete* when every input has said that nothing older than its
+end will come. Two frontiers move along the buckets, and each release of rows moves one of them:
+
+- the *stable* frontier passes complete buckets only, each once and in order. What it releases is final.
+- the *tentative* frontier runs ahead of it while an input is missing: it releases what is there of a
+  bucket once that has waited αX. The stable frontier comes to the same buckets later, and what was given
+  of them early is withdrawn then.
+
+So stable rows can never be withdrawn, whatever fails: no instruction says so. The paper's three states
+are what the two frontiers look like (DPC 2005, Figure 2). STABLE: both are at one place. UP_FAILURE: the
+tentative one is ahead, and the next bucket is not complete. STABILIZATION: it is ahead, and the next
+bucket is complete by now. Unlike the paper's node, this one corrects a bucket as soon as it is complete,
+and does not wait for the end of the whole failure: an input that is always late delays stable rows by
+its own lateness, and not for ever.
+
+Whoever keeps state keeps it at the stable frontier, and works on a copy of it ahead of that.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+Phase = Literal["stable", "up-failure", "stabilization"]
+Kind = Literal["stable", "tentative"]
+
+START = -(2**53)
+"""Before all buckets; JSON readers of any language hold it exactly."""
+
+
+class Handling(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do while an input is missing, and while its rows are put in their place later.
+
+    Args:
+        wait: αX, seconds: how long the first row of a bucket waits for the others before the bucket is
+            given without them. ``math.inf``: for ever, so that nothing is ever tentative.
+        failure: ``"process"``: after the first wait, a bucket is given as soon as the inputs that are
+            there have ended it. ``"delay"``: each waits αX.
+        stabilization: The same for new buckets while late ones are put right; ``"suspend"``: they wait
+            until all is.
+        most: At most so many buckets in one release.
+    """
+
+    wait: float
+    failure: Literal["process", "delay"] = "process"
+    stabilization: Literal["process", "delay", "suspend"] = "process"
+    most: int = 1_000
+
+
+class Manager(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the manager knows between two looks at its inputs. It stands in Spark's offset log."""
+
+    phase: Phase = "stable"
+    stable: int = START
+    """First bucket that was not yet given as stable."""
+    ahead: int = START
+    """First bucket that was not yet given at all; never below ``stable``."""
+    silent: frozenset[int] = frozenset()
+    """Inputs that the tentative frontier does not wait for."""
+    following: tuple[int, ...] = ()
+    """For each input, the replica that its rows were taken from last."""
+    corrected_last: bool = True
+    """Whether the newest release was stable: the two kinds take turns where both are due."""
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """What one replica of an input has said. All numbers are of buckets."""
+
+    complete: int = START
+    """First bucket of which stable rows may still come."""
+    reach: int = START
+    """First bucket of which rows of any kind may still come; never below ``complete``."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that may fall into any of these buckets, the last one included."""
+
+    first: int
+    last: int
+    arrived: float
+    """When they came, seconds on the clock of the one who looks."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
+    """All inputs, seen at one moment."""
+
+    now: float
+    inputs: tuple[tuple[Replica, ...], ...]
+    """For each input its replicas; one that cannot be reached is as it was last seen."""
+    waiting: tuple[Waiting, ...] = ()
+    """Rows at or after the stable frontier."""
+
+
+class TentativeLost(msgspec.Struct, frozen=True, kw_only=True, tag="tentative-lost"):
+    """The copy of the state that ran ahead is gone: what it gave is withdrawn, and given again."""
+
+
+class Enter(msgspec.Struct, frozen=True, kw_only=True, tag="enter"):
+    """The manager is in another state now."""
+
+    phase: Phase
+
+
+class CopyState(msgspec.Struct, frozen=True, kw_only=True, tag="copy-state"):
+    """Copy the state as it is at the stable frontier: tentative buckets are processed on the copy."""
+
+    bucket: int
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
+    """From this release on an input's rows are taken from another replica."""
+
+    input: int
+    replica: int
+
+
+class Undo(msgspec.Struct, frozen=True, kw_only=True, tag="undo"):
+    """What was given of these buckets early is withdrawn."""
+
+    first: int
+    end: int
+    """First bucket of which nothing is withdrawn."""
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
+    """Give the rows of these buckets, ordered by (tuple time, input, sequence)."""
+
+    kind: Kind
+    first: int
+    end: int
+    """First bucket that is not given."""
+    replicas: tuple[int, ...]
+    """For each input, whose rows."""
+
+
+class DropCopy(msgspec.Struct, frozen=True, kw_only=True, tag="drop-copy"):
+    """The stable frontier has caught up: the copy of the state is of no use any more."""
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
+    """Tell readers that corrections have ended (the paper's REC_DONE)."""
+
+    forced: bool
+    """Whether a new failure came first: tentative rows after this are of that one."""
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True, tag="wait"):
+    """Nothing can be given now."""
+
+    until: float
+    """Look again at this time even if nothing comes; ``math.inf`` where nothing waits."""
+
+
+Instruction = Enter | CopyState | Switch | Undo | Release | DropCopy | Done | Wait
+Step = tuple[Manager, tuple[Instruction, ...]]
+
+
+def manage(state: Manager, event: Look | TentativeLost, handling: Handling) -> Step:
+    """Take one event in; give the new state and what must be done, each before the next.
+
+    A look leads to one release at most, of one kind: an epoch.
+
+    Example:
+        >>> there, silent = Replica(complete=9, reach=9), Replica(complete=5, reach=5)
+        >>> rows = Waiting(first=5, last=8, arrived=100.0)
+        >>> patient = Handling(wait=2.7)
+        >>> begun = Manager(stable=5, ahead=5, following=(0, 0))
+        >>> look = Look(now=101.0, inputs=((there,), (silent,)), waiting=(rows,))
+        >>> manage(begun, look, patient)[1]
+        (Wait(until=102.7),)
+        >>> state, asked = manage(begun, replace(look, now=102.7), patient)
+        >>> [type(each).__name__ for each in asked], asked[-1].kind, state.phase, state.ahead
+        (['Enter', 'CopyState', 'Release'], 'tentative', 'up-failure', 9)
+    """
+    if isinstance(event, TentativeLost):
+        return _again(state)
+    state = replace(state, following=state.following or (0,) * len(event.inputs))
+    complete = min(max(each.complete for each in replicas) for replicas in event.inputs)
+    entered: tuple[Instruction, ...] = ()
+    if state.ahead > state.stable:
+        state, entered = _changed(
+            state, "stabilization" if complete > state.stable else "up-failure"
+        )
+    state = replace(state, silent=_still_silent(state, event))
+    new = _new_buckets(state, event, handling, complete)
+    correct = complete > state.stable
+    if correct and (new is None or not state.corrected_last or state.ahead == state.stable):
+        state, done = _stable(state, event, handling, complete)
+    elif new is not None:
+        state, done = _tentative(state, event, new)
+    else:
+        done = (Wait(until=_next_deadline(state, event, handling)),)
+    return state, (*entered, *done)
+
+
+# ---- the stable frontier ---------------------------------------------------------------------------
+
+
+def _stable(state: Manager, look: Look, handling: Handling, complete: int) -> Step:
+    first = _next_rows(look, state.stable)
+    # Empty buckets cost nothing; rows are counted from the first bucket that may hold some.
+    end = complete if first is None else min(complete, max(first, state.stable) + handling.most)
+    state, switched = _follow(state, look, end, stable=True)
+    undone: tuple[Instruction, ...] = ()
+    if state.ahead > state.stable:
+        undone = (Undo(first=state.stable, end=min(end, state.ahead)),)
+    given = Release(kind="stable", first=state.stable, end=end, replicas=state.following)
+    caught_up = bool(undone) and end >= state.ahead
+    state = replace(state, stable=end, ahead=max(end, state.ahead), corrected_last=True)
+    done: tuple[Instruction, ...] = (*switched, *undone, given)
+    if caught_up:
+        state = replace(state, silent=frozenset())
+        state, entered = _changed(state, "stable")
+        done += (DropCopy(), *entered)
+    return state, done
+
+
+# ---- the tentative frontier ------------------------------------------------------------------------
+
+
+def _new_buckets(state: Manager, look: Look, handling: Handling, complete: int) -> int | None:
+    """The bucket before which the tentative frontier may go now; None: it has to stay."""
+    correcting = state.ahead > state.stable and complete > state.stable
+    if correcting and handling.stabilization == "suspend":
+        return None
+    end = None
+    first = _next_rows(look, state.ahead)
+    while first is not None and (end is None or first < state.ahead + handling.most):
+        if not _due(state, look, handling, first, correcting=correcting):
+            break
+        end = first + 1
+        first = _next_rows(look, end)
+    return end
+
+
+def _due(state: Manager, look: Look, handling: Handling, bucket: int, *, correcting: bool) -> bool:
+    if look.now >= _arrived(look, bucket) + handling.wait:
+        return True
+    # The first bucket of a failure always waits: most failures are short, and nobody notices them.
+    if state.ahead == state.stable:
+        return False
+    if (handling.stabilization if correcting else handling.failure) != "process":
+        return False
+    there = [
+        max(each.reach for each in replicas)
+        for number, replicas in enumerate(look.inputs)
+        if number not in state.silent
+    ]
+    return bool(there) and min(there) > bucket
+
+
+def _tentative(state: Manager, look: Look, end: int) -> Step:
+    done: tuple[Instruction, ...] = ()
+    if state.ahead == state.stable:
+        state, entered = _changed(state, "up-failure")
+        done = (*entered, CopyState(bucket=state.stable))
+    late = [
+        number
+        for number, replicas in enumerate(look.inputs)
+        if max(each.reach for each in replicas) < end
+    ]
+    state, switched = _follow(state, look, end, stable=False)
+    given = Release(kind="tentative", first=state.ahead, end=end, replicas=state.following)
+    state = replace(state, ahead=end, silent=state.silent | frozenset(late), corrected_last=False)
+    return state, (*done, *switched, given)
+
+
+def _still_silent(state: Manager, look: Look) -> frozenset[int]:
+    """Inputs that have not come back to where the tentative frontier is."""
+    return frozenset(
+        number
+        for number in state.silent
+        if max(each.reach for each in look.inputs[number]) <= state.ahead
+    )
+
+
+def _again(state: Manager) -> Step:
+    if state.ahead == state.stable:
+        return state, ()
+    undo = Undo(first=state.stable, end=state.ahead)
+    state = replace(state, ahead=state.stable, silent=frozenset(), corrected_last=True)
+    state, entered = _changed(state, "stable")
+    return state, (undo, DropCopy(), *entered)
+
+
+# ---- what both share -------------------------------------------------------------------------------
+
+
+def _follow(state: Manager, look: Look, end: int, *, stable: bool) -> Step:
+    """For each input a replica that has the most of what is asked, the one followed if it will do."""
+    chosen = []
+    for now, replicas in zip(state.following, look.inputs, strict=True):
+        worth = [
+            (each.complete >= end, stable or each.reach >= end, number == now, each.reach, -number)
+            for number, each in enumerate(replicas)
+        ]
+        chosen.append(worth.index(max(worth)))
+    switched = tuple(
+        Switch(input=number, replica=after)
+        for number, (before, after) in enumerate(zip(state.following, chosen, strict=True))
+        if before != after
+    )
+    return replace(state, following=tuple(chosen)), switched
+
+
+def _changed(state: Manager, phase: Phase) -> Step:
+    """Another state; corrections that end, in time or because a new failure came first, are told."""
+    if phase == state.phase:
+        return state, ()
+    done: tuple[Instruction, ...] = ()
+    if state.phase == "stabilization":
+        done = (Done(forced=phase == "up-failure"),)
+    return replace(state, phase=phase), (*done, Enter(phase=phase))
+
+
+def _next_rows(look: Look, bucket: int) -> int | None:
+    """The first bucket from this one on that may hold rows."""
+    return min(
+        (max(each.first, bucket) for each in look.waiting if each.last >= bucket), default=None
+    )
+
+
+def _arrived(look: Look, bucket: int) -> float:
+    return min(each.arrived for each in look.waiting if each.first <= bucket <= each.last)
+
+
+def _next_deadline(state: Manager, look: Look, handling: Handling) -> float:
+    first = _next_rows(look, state.ahead)
+    return float("inf") if first is None else _arrived(look, first) + handling.wait
