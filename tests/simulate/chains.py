@@ -138,7 +138,9 @@ def _of_one(node: Node, schedule: Schedule) -> list[str]:
     # Rows that could not be reached have waited before they came.
     names = [each[0] for each in (*schedule.down, *schedule.links)]
     down = node.log.name in names
-    # Property 1: a tick to notice, and one for each epoch that takes its turn before.
-    if not down and schedule.handling.stabilization != "suspend" and seen.worst_wait > WAIT + 2:
+    # Property 1: a tick to notice, and one for each epoch that takes its turn before. A node that may
+    # take one bucket only in an epoch is too slow for a long backlog, whatever the protocol says.
+    quick = schedule.handling.most > 3 and schedule.handling.stabilization != "suspend"
+    if quick and not down and seen.worst_wait > WAIT + 2:
         found.append(f"a row waited {seen.worst_wait} ticks")
     return found

@@ -156,7 +156,7 @@ HARD = [
     for failure in ("process", "delay")
     for stabilization in ("process", "delay", "suspend")
     for most in (1, 1_000)
-]
+] + [Schedule(handling=Handling(wait=float(WAIT)), down=(("A", 10, 20),))]
 
 
 @pytest.mark.parametrize("schedule", HARD)

@@ -162,13 +162,14 @@ class Node:
         self._writer = ExchangeWriter(self.log, name, clock=lambda: self._now)  # type: ignore[arg-type]
         # Durable, as on Spark the offset log and backups are:
         self.manager, self._epoch, self._state = Manager(), 0, 0
+        self._low = [[0] * len(replicas) for replicas in inputs]
         # Lost in a crash:
         self._copy: int | None = None
         self._views = self._empty_views()
         self._was_down = False
 
     def _empty_views(self) -> list[list[ReplicaView]]:
-        return [[ReplicaView(BUCKET) for _ in replicas] for replicas in self._inputs]
+        return [[ReplicaView(BUCKET, first) for first in lows] for lows in self._low]
 
     def tick(self, now: int) -> None:
         """Look, and do what the manager says, until it says to wait."""
@@ -208,7 +209,7 @@ class Node:
                 )
                 for entry in () if blocked else log.entries(view.next):
                     view.take(entry, self._now)
-                view.forget_below(view.needed_from(self.manager.stable))
+                view.forget_below(self._low[number][replica])
 
     def _do(self, state: Manager, asked: Sequence[Instruction], now: int) -> None:
         """One epoch: all of it durable, or nothing."""
@@ -232,6 +233,10 @@ class Node:
             else:
                 assert isinstance(each, Wait)
         self.manager = state
+        if any(isinstance(each, Release) for each in asked):
+            self._low = [
+                [view.needed_from(state.stable) for view in views] for views in self._views
+            ]
 
     def _release(self, release: Release) -> None:
         tentative = release.kind == "tentative"

@@ -54,7 +54,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """Of the rows, without our own columns: Spark's JSON."""
     unit: Literal["microseconds", "integer"]
     """Of tuple times: since 1970 where they were made from timestamps, else those of the column."""
-    hashed: bool = False
+    replicated: bool = False
     """Whether rows carry a hash, by which equal tuple times are ordered alike in all replicas."""
     version: int = VERSION
 

@@ -40,6 +40,7 @@ class ReplicaView:
         self._entries: list[Entry] = []
         self._waiting: list[Waiting | None] = []
         self._boundary = self._reach = START * bucket
+        self._boundary_at = first
         self.ahead_by: float | None = None
         """How far the writer's clock is ahead of ours at least, seconds; negative: how far it is behind,
         or how long its entries take to come. None: nothing was seen."""
@@ -69,8 +70,8 @@ class ReplicaView:
         ahead = entry.written_at - now
         self.ahead_by = ahead if self.ahead_by is None else max(self.ahead_by, ahead)
         if entry.boundary is not None:
-            if entry.kind != "tentative":
-                self._boundary = max(self._boundary, entry.boundary)
+            if entry.kind != "tentative" and entry.boundary > self._boundary:
+                self._boundary, self._boundary_at = entry.boundary, entry.number
             self._reach = max(self._reach, self._boundary, entry.boundary)
         if entry.done:  # tentative rows were all corrected, or withdrawn
             self._reach = self._boundary
@@ -85,12 +86,21 @@ class ReplicaView:
         return (each for each in self._waiting if each is not None and each.last >= stable)
 
     def needed_from(self, stable: int) -> int:
-        """Number of the first entry that is still of use where all buckets below one are done."""
+        """Number of the first entry that is still of use where all buckets below one are done.
+
+        Whoever begins there again knows the same boundary.
+        """
         for number, each in enumerate(self._waiting, self.first):
             # A tentative entry's fate is told by later ones, so its rows alone say when it is done.
             if each is not None and each.last >= stable:
-                return number
-        return self.next
+                return min(number, self._boundary_at)
+        return min(self.next, self._boundary_at)
+
+    def between(self, first: int, end: int) -> list[Entry] | None:
+        """Entries from one number to below another; None where not all of them are held."""
+        if first < self.first or end > self.next:
+            return None
+        return self._entries[first - self.first : end - self.first]
 
     def forget_below(self, number: int) -> None:
         """Drop entries that are of no use any more."""

@@ -1,0 +1,78 @@
+"""Any streaming DataFrame behind an exchange, by a query of its own."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from typing import TYPE_CHECKING, Any, Literal
+
+from tether.core.checks import amount
+from tether.core.errors import BadValueError
+from tether.sources.exchange.sink import ExchangeSink, to_exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def ingest(
+    rows: DataFrame,
+    path: str,
+    *,
+    checkpoint: str,
+    time: str | None = None,
+    disorder: float = 0.0,
+    boundary: str | None = None,
+    boundaries: Literal["rows", "clock"] = "rows",
+    heartbeat: float = 1.0,
+    trigger: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Put a streaming DataFrame behind an exchange, by a query of its own.
+
+    So one input's failure never fails those who read several, and what was read once can be read again.
+
+    Args:
+        rows: Kafka, files, anything that Spark reads as a stream; DataFrame steps included.
+        path: The exchange: a directory or URL.
+        checkpoint: Spark's checkpoint directory of this query.
+        time: Column with the tuple time; None: the time at which rows are ingested.
+        disorder: How much older than the newest one before it a row may be; see ``to_exchange``.
+        boundary: SQL expression for boundaries; see ``to_exchange``.
+        boundaries: ``"rows"``: the newest row says how far the input has come, so an input without rows
+            counts as silent. ``"clock"``: the machine's clock says so, also while no rows come; rows
+            must arrive within ``disorder`` seconds of their time. That is how rows without a ``time``
+            are always treated.
+        heartbeat: Seconds between two boundaries by the clock.
+        trigger: As for Spark's ``writeStream.trigger``.
+        name: Name of the query in Spark.
+        options: For the file system of the URL.
+
+    Returns:
+        Spark's own handle.
+    """
+    if boundaries not in ("rows", "clock"):
+        raise BadValueError(f"boundaries={boundaries!r} is not known.", do='Use "rows" or "clock".')
+    every = amount("heartbeat", heartbeat, unit="seconds", zero=None, infinite=None)
+    sink = to_exchange(path, time=time, disorder=disorder, boundary=boundary, options=options)
+    sink.create(rows)
+    writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    if trigger:
+        writer = writer.trigger(**trigger)
+    if name:
+        writer = writer.queryName(name)
+    query = writer.start()
+    if boundaries == "clock" or time is None:
+        thread = threading.Thread(
+            target=_beat, args=(query, sink, every, disorder), name="tether-heartbeat", daemon=True
+        )
+        thread.start()
+    return query
+
+
+def _beat(query: StreamingQuery, sink: ExchangeSink, every: float, disorder: float) -> None:
+    while not query.awaitTermination(every):
+        sink.heartbeat(int((clock.time() - disorder) * 1_000_000))

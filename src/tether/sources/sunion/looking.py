@@ -1,0 +1,169 @@
+"""The inputs of a subscription as they are now, and the epoch that can be cut from them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from tether.core.errors import BackupError, BackupUnreadableError
+from tether.protocols.consistency import Handling, Look, Manager, Release, Switch, manage
+from tether.sources.exchange.log import ExchangeAddress  # noqa: TC001 - msgspec reads annotations
+from tether.sources.exchange.readers import note_reader
+from tether.sources.exchange.view import ReplicaView
+from tether.sources.sunion.offsets import Offset, Taken
+
+if TYPE_CHECKING:
+    from tether.sources.exchange.entries import Entry
+    from tether.sources.exchange.log import ExchangeLog
+
+_log = logging.getLogger(__name__)
+SKEW_TOLD = 1.0
+"""Seconds by which a writer's clock must be ahead of ours to be told."""
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a subscription was asked for; it travels as one option of the data source."""
+
+    inputs: tuple[tuple[ExchangeAddress, ...], ...]
+    reader: str
+    bucket: int
+    handling: Handling
+    kinds: bool
+    """Whether rows tell their kind: tentative ones are asked for."""
+    places: bool
+    """Whether rows tell where they come from."""
+    partitions: int
+    retain: int
+    row_schema: str
+    columns: tuple[str, ...]
+    replicated: tuple[bool, ...]
+    unit: Literal["microseconds", "integer"]
+
+
+class Inputs:
+    """Views of all replicas of all inputs, and the manager's next step.
+
+    Args:
+        spec: The subscription.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self.logs: list[list[ExchangeLog]] = [[a.open() for a in each] for each in spec.inputs]
+        self._views: list[list[ReplicaView]] | None = None
+        self._limit: list[list[int]] | None = None
+        self._told: set[tuple[int, int]] = set()
+
+    def begin(self) -> Offset:
+        """The offset before everything that is there; the reader is known from here on."""
+        low = tuple(tuple(log.first() for log in logs) for logs in self.logs)
+        self.note(low)
+        manager = Manager(following=(0,) * len(self.logs))
+        return Offset(manager=manager, low=low, bucket=self._spec.bucket)
+
+    def note(self, low: tuple[tuple[int, ...], ...]) -> None:
+        """Say in every exchange what this reader may still need."""
+        for logs, numbers in zip(self.logs, low, strict=True):
+            for log, number in zip(logs, numbers, strict=True):
+                try:
+                    note_reader(log, self._spec.reader, number)
+                except BackupError as error:
+                    # It then keeps more than it must, until the next note.
+                    _log.warning("%s does not know how far it was read: %s", log.url, error)
+
+    def stop_here(self, start: Offset) -> None:
+        """What comes later than now is not looked at any more."""
+        self._limit = [[view.next for view in views] for views in self._look(start)]
+
+    def next(self, start: Offset, now: float) -> Offset:
+        """The end of the next epoch; the start itself where there is nothing to give yet."""
+        views = self._look(start, now)
+        waiting = [
+            each
+            for replicas in views
+            for view in replicas
+            for each in view.waiting(start.manager.stable)
+        ]
+        look = Look(
+            now=now,
+            inputs=tuple(tuple(view.known() for view in replicas) for replicas in views),
+            waiting=tuple(waiting),
+        )
+        manager, asked = manage(start.manager, look, self._spec.handling)
+        for each in asked:
+            if isinstance(each, Switch):
+                url = self.logs[each.input][each.replica].url
+                _log.warning("Input %d is read from %s from now on.", each.input, url)
+        release = next((each for each in asked if isinstance(each, Release)), None)
+        if release is None:
+            return start
+        taken = []
+        for number, replica in enumerate(release.replicas):
+            view = views[number][replica]
+            first = view.needed_from(release.first)
+            taken.append(Taken(replica=replica, first=first, end=view.next))
+        low = tuple(
+            tuple(view.needed_from(manager.stable) for view in replicas) for replicas in views
+        )
+        return Offset(
+            manager=manager,
+            low=low,
+            kind=release.kind,
+            first=release.first,
+            end=release.end,
+            bucket=self._spec.bucket,
+            taken=tuple(taken),
+        )
+
+    def entries(self, number: int, taken: Taken) -> list[Entry]:
+        """The entries of an input that an epoch looks at."""
+        if self._views is not None:
+            found = self._views[number][taken.replica].between(taken.first, taken.end)
+            if found is not None:
+                return found
+        return list(self.logs[number][taken.replica].entries(taken.first, taken.end))
+
+    def skew(self) -> dict[str, Any]:
+        """Seconds by which each writer's clock is ahead of ours at least; see ``ReplicaView``."""
+        return {
+            log.url: view.ahead_by
+            for logs, views in zip(self.logs, self._views or [], strict=False)
+            for log, view in zip(logs, views, strict=True)
+        }
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _look(self, start: Offset, now: float = float("inf")) -> list[list[ReplicaView]]:
+        """All that is there, from what was seen before."""
+        if self._views is None:
+            size = self._spec.bucket
+            self._views = [[ReplicaView(size, first) for first in lows] for lows in start.low]
+        for number, (logs, views) in enumerate(zip(self.logs, self._views, strict=True)):
+            for replica, (log, view) in enumerate(zip(logs, views, strict=True)):
+                view.forget_below(start.low[number][replica])
+                self._take(log, view, now, (number, replica))
+        return self._views
+
+    def _take(self, log: ExchangeLog, view: ReplicaView, now: float, at: tuple[int, int]) -> None:
+        number, replica = at
+        end = self._limit[number][replica] if self._limit is not None else None
+        try:
+            while (end is None or view.next < end) and (entry := log.entry(view.next)) is not None:
+                view.take(entry, min(now, 2**53))
+        except BackupUnreadableError:
+            if len(self.logs[number]) == 1:
+                raise
+            _log.exception("A replica of input %d is left out.", number)
+        except BackupError as error:
+            # It may be reached again; until then it is an input that is silent.
+            _log.warning("Input %d cannot be reached: %s", number, error)
+        if view.ahead_by is not None and view.ahead_by > SKEW_TOLD and at not in self._told:
+            self._told.add(at)
+            _log.warning(
+                "The clock of the writer of %s is at least %.1f s ahead of this machine's. Where tuple "
+                "times come from that clock, rows of other inputs wait that much less for it.",
+                log.url,
+                view.ahead_by,
+            )

@@ -1,0 +1,183 @@
+"""The door: ``tether.subscribe(spark, [inputs], reader=…, bucket=…)``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from tether.core.checks import amount, count
+from tether.core.errors import BadValueError
+from tether.protocols.consistency import Handling
+from tether.sources.exchange.log import ExchangeAddress
+from tether.sources.exchange.readers import check_reader
+from tether.sources.sunion.looking import Spec
+from tether.sources.sunion.source import FORMAT, SPEC, SUnionSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tether.sources.exchange.log import About
+
+NEVER = 2.0**60
+"""Seconds; infinity cannot be written as JSON."""
+
+
+def subscribe(
+    spark: SparkSession,
+    inputs: Sequence[str | Sequence[str]],
+    *,
+    reader: str,
+    bucket: float,
+    delay: float | None = None,
+    alpha: float = 0.9,
+    failure: Literal["process", "delay"] = "process",
+    stabilization: Literal["process", "delay", "suspend"] = "process",
+    places: bool = False,
+    most_buckets: int = 1_000,
+    partitions: int | None = None,
+    retain: int = 100,
+    options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Several exchanges as one streaming DataFrame, cut into epochs by tuple time.
+
+    A bucket of tuple time is given when all inputs have said that nothing older will come: whole, once,
+    ordered by (tuple time, input, sequence). With a ``delay`` X, one that has waited αX for an input is
+    given without it, marked as tentative; and again, whole and stable, when the input has come back.
+
+    Guarantee: a retry, a restart, and another query over the same inputs read the same stable rows in
+    the same order. No stable row is lost, doubled or withdrawn, also where an input is followed from one
+    replica to another.
+
+    Args:
+        spark: The session.
+        inputs: Exchanges, each a directory or URL; or, for one that several replicas of a query write,
+            the list of theirs. They have the same columns.
+        reader: A name for this reader, its own in every exchange: what it has not read is kept.
+        bucket: Size of a bucket: seconds where tuple times were made from timestamps, else in their
+            own unit.
+        delay: X, seconds: the longest that a row may wait for its answer. None: rows wait as long as an
+            input is missing, and all are stable.
+        alpha: The part of X that a row waits here; the rest is for processing it.
+        failure: While an input is missing: ``"process"``: buckets are given, after the first wait, as
+            soon as the inputs that are there have ended them; ``"delay"``: each waits αX.
+        stabilization: While late buckets are put right: the same for new ones; ``"suspend"``: they
+            wait until all is put right, which may take longer than X.
+        places: Whether rows carry ``_tuple_time``, ``_input``, ``_entry`` and ``_row``: their place in
+            the order. A shuffle loses the order, and these bring it back.
+        most_buckets: At most so many buckets in an epoch.
+        partitions: Number of tasks that read an epoch; by default Spark's default parallelism.
+        retain: Epochs for which exchanges keep what was read: as far as a query may go back.
+        options: For the file system of the URLs.
+
+    Returns:
+        The rows. With a ``delay`` also ``_stability`` (``"stable"`` or ``"tentative"``), ``_bucket``
+        (tuple time at which the row's bucket begins) and ``_stable_before``: tentative rows of buckets
+        below it have been replaced by stable ones, given at the same time or before.
+    """
+    replicas = [[each] if isinstance(each, str) else list(each) for each in inputs]
+    if not replicas or not all(replicas):
+        raise BadValueError(
+            "subscribe() was given no inputs, or one without replicas.",
+            do="Name at least one exchange.",
+        )
+    addresses = tuple(
+        tuple(ExchangeAddress(url=_absolute(url), options=dict(options or {})) for url in of_one)
+        for of_one in replicas
+    )
+    about = [[_about(address) for address in of_one] for of_one in addresses]
+    first = about[0][0]
+    for of_one, places_ in zip(about, addresses, strict=True):
+        for each, address in zip(of_one, places_, strict=True):
+            _check_alike(first, each, address.url)
+            if len(of_one) > 1 and not each.replicated:
+                raise BadValueError(
+                    f"The exchange {address.url} cannot be one of several replicas.",
+                    why="Its rows carry no hash, by which rows of one time have one order in all.",
+                    do="Write all of them with to_exchange(..., replicated=True).",
+                )
+    spec = Spec(
+        inputs=addresses,
+        reader=check_reader(reader),
+        bucket=_bucket(bucket, first),
+        handling=_handling(delay, alpha, failure, stabilization, most_buckets),
+        kinds=delay is not None,
+        places=places,
+        partitions=count(
+            "partitions", partitions or spark.sparkContext.defaultParallelism, unit="tasks"
+        ),
+        retain=count("retain", retain, unit="epochs"),
+        row_schema=first.row_schema,
+        columns=tuple(field["name"] for field in msgspec.json.decode(first.row_schema)["fields"]),
+        replicated=tuple(len(of_one) > 1 for of_one in about),
+        unit=first.unit,
+    )
+    spark.dataSource.register(SUnionSource)
+    encoded = msgspec.json.encode(spec).decode()
+    return spark.readStream.format(FORMAT).option(SPEC, encoded).load()
+
+
+def _about(address: ExchangeAddress) -> About:
+    found = address.open().about()
+    if found is None:
+        raise BadValueError(
+            f"There is no exchange at {address.url}.",
+            why="Nobody has written to it yet, so its columns are not known.",
+            do="Start the query that writes it first, and check the path.",
+        )
+    return found
+
+
+def _check_alike(one: About, other: About, url: str) -> None:
+    if (one.row_schema, one.unit) != (other.row_schema, other.unit):
+        raise BadValueError(
+            f"The exchange {url} has other columns than the first one.",
+            why=f"It has {other.row_schema} in {other.unit}; the first {one.row_schema} in {one.unit}.",
+            do="Give all inputs the same columns, with the same types, before they are written.",
+        )
+
+
+def _bucket(bucket: float, about: About) -> int:
+    size = amount("bucket", bucket, unit="seconds", zero=None, infinite=None)
+    units = size if about.unit == "integer" else size * 1_000_000
+    if units != int(units):
+        raise BadValueError(
+            f"bucket={bucket!r} cannot be used.",
+            why=f"Tuple times are whole numbers of {about.unit}, and so must buckets be.",
+            do="Give a bucket that is a whole number of them.",
+        )
+    return int(units)
+
+
+def _handling(
+    delay: float | None, alpha: float, failure: str, stabilization: str, most: int
+) -> Handling:
+    if failure not in ("process", "delay"):
+        raise BadValueError(f"failure={failure!r} is not known.", do='Use "process" or "delay".')
+    if stabilization not in ("process", "delay", "suspend"):
+        raise BadValueError(
+            f"stabilization={stabilization!r} is not known.",
+            do='Use "process", "delay" or "suspend".',
+        )
+    part = amount("alpha", alpha, unit="parts of X", zero=None, infinite=None)
+    if part >= 1:
+        raise BadValueError(
+            f"alpha={part:g} leaves no time to process a row within X.", do="Give a number below 1."
+        )
+    wait = NEVER
+    if delay is not None:
+        wait = part * amount("delay", delay, unit="seconds", zero=None, infinite=None)
+    return Handling(
+        wait=wait,
+        failure=failure,  # type: ignore[arg-type]
+        stabilization=stabilization,  # type: ignore[arg-type]
+        most=count("most_buckets", most, unit="buckets"),
+    )
+
+
+def _absolute(url: str) -> str:
+    # Executors have working directories of their own.
+    return url if ":" in url else str(Path(url).absolute())
