@@ -19,6 +19,9 @@ from tether.policies.no_tolerance import NoTolerance
 from tether.policies.upstream_backup import UpstreamBackup
 
 if TYPE_CHECKING:
+    from tether.sources.exchange.ingest import ingest
+    from tether.sources.exchange.sink import to_exchange
+    from tether.sources.sunion.subscribe import subscribe
     from tether.spark.changes.feed import to_changes
     from tether.spark.changes.memory import to_memory
     from tether.spark.changes.reader import read_changes
@@ -49,10 +52,13 @@ __all__ = [
     "Sliding",
     "TetherError",
     "UpstreamBackup",
+    "ingest",
     "read_changes",
     "stream",
+    "subscribe",
     "to_changes",
     "to_epochs",
+    "to_exchange",
     "to_format",
     "to_memory",
 ]
@@ -62,9 +68,12 @@ _NEEDS_SPARK = {
     "BSP": "tether.spark.graph.consistency",
     "SSP": "tether.spark.graph.consistency",
     "Query": "tether.spark.query",
+    "ingest": "tether.sources.exchange.ingest",
     "read_changes": "tether.spark.changes.reader",
     "stream": "tether.spark.stream",
+    "subscribe": "tether.sources.sunion.subscribe",
     "to_changes": "tether.spark.changes.feed",
+    "to_exchange": "tether.sources.exchange.sink",
     "to_epochs": "tether.spark.epoch_sink",
     "to_format": "tether.spark.sinks",
     "to_memory": "tether.spark.changes.memory",

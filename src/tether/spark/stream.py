@@ -12,6 +12,7 @@ from tether.core.checks import amount
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.operator import Operator
 from tether.policies.no_tolerance import NoTolerance
+from tether.sources.sunion.columns import STABLE_BEFORE
 from tether.spark.changes.outlet import outlet_for
 from tether.spark.epoch_sink import numbered as with_numbers
 from tether.spark.graph.batch import batch_answer
@@ -285,6 +286,14 @@ def stream(rows: DataFrame, *, replays: bool | None = None) -> Stream:
             as files and Kafka do. By default all sources but Spark's socket are taken to. Of one
             that does not, exact policies keep the rows themselves, or refuse to start.
     """
+    if rows.isStreaming and STABLE_BEFORE in rows.columns:
+        raise QueryRefusedError(
+            "An operator's state cannot take rows of two kinds.",
+            why="They come from tether.subscribe with a delay: tentative rows, and later stable ones of "
+            "the same buckets, which the state would hold twice.",
+            do="Subscribe without a delay; or keep stable rows only: "
+            f"rows.where(\"_stability = 'stable'\").drop({STABLE_BEFORE!r}).",
+        )
     return Stream(SourceNode(rows, replays=replays))
 
 

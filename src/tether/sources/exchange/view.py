@@ -8,11 +8,12 @@ import msgspec
 
 from tether.core.errors import BackupUnreadableError
 from tether.protocols.consistency import START, Replica, Waiting
+from tether.sources.exchange.entries import DataFile  # noqa: TC001 - msgspec reads annotations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tether.sources.exchange.entries import DataFile, Entry
+    from tether.sources.exchange.entries import Entry
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,16 +7,13 @@ query read exactly the same.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fsspec
 import msgspec
 
 from tether.core.errors import QueryRefusedError
-from tether.protocols.consistency import START, Manager
-
-if TYPE_CHECKING:
-    from tether.protocols.consistency import Kind
+from tether.protocols.consistency import START, Kind, Manager
 
 NAME = "tether-subscription"
 

@@ -1,0 +1,241 @@
+"""Several inputs through SUnion against a plain union of the same files; and how soon a reader switches.
+
+DPC 2005, §5: what serialising costs (Table 3), and what a dead upstream replica costs its reader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+import tether
+from bench.harness import Experiment, Goal, Measurement
+from bench.streams import scratch
+from tether.cli.session import open_session
+from tether.sources.exchange.files import write_files
+from tether.sources.exchange.log import ROW_HASH, TUPLE_TIME, About, ExchangeAddress
+from tether.sources.exchange.writer import ExchangeWriter, Rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+INPUTS = 3
+SUNION, UNION = "SUnion", "plain union"
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": "long", "nullable": True, "metadata": {}}
+            for name in ("key", "value")
+        ],
+    }
+)
+
+
+def run(*, quick: bool, seed: int) -> dict[str, Any]:
+    session = open_session("local[2,4]", memory="4g")
+    rows, entries = (400_000, 6) if quick else (1_000_000, 10)
+    experiment = Experiment("reconcile", seed=seed, repeats=3 if quick else 7)
+    with scratch() as directory:
+        for number in range(INPUTS):
+            _write(directory / f"x{number}", number, rows, entries, seed)
+        files = INPUTS * rows * entries
+        experiment.measure(
+            {
+                SUNION: partial(_sunion, session, directory, files),
+                UNION: partial(_union, session, directory, files),
+            }
+        )
+    delays = [
+        _delays(session, bucket, seed)
+        for bucket in ((0.1, 0.5) if quick else (0.05, 0.1, 0.2, 0.5, 1.0))
+    ]
+    switched = _switch(session, seed, repeats=2 if quick else 5)
+    goals = [
+        Goal("reconcile.sunion_throughput", ">=", 0.8, experiment.ratio(UNION, SUNION)),
+        Goal("reconcile.switch_epochs", "<=", 2, max(each["epochs"] for each in switched)),
+    ]
+    report = experiment.report(goals, {"rows": INPUTS * rows, "epochs": entries, "inputs": INPUTS})
+    report["delay_by_bucket"], report["switches"] = delays, switched
+    return report
+
+
+def _writer(path: Path, **about: Any) -> ExchangeWriter:
+    log = ExchangeAddress(url=str(path)).open()
+    log.create(About(row_schema=SCHEMA, unit="microseconds", **about))
+    return ExchangeWriter(log, "bench")
+
+
+def _add(
+    writer: ExchangeWriter, epoch: int, times: np.ndarray, boundary: int, *, hashed: bool
+) -> None:
+    keys = times % 1_009
+    batch = pa.record_batch(
+        {"key": keys, "value": times, TUPLE_TIME: times, ROW_HASH: keys * 7_919 + times}
+    )
+    found = list(
+        write_files(writer.log.folder, [batch], epoch=epoch, task=0, floor=None, keep_hash=hashed)
+    )
+    kept = Rows(
+        files=tuple(each.file for each in found),
+        digest=sum(each.digest for each in found),
+        boundary=boundary,
+    )
+    writer.add(epoch, "stable", kept)
+
+
+def _write(path: Path, number: int, rows: int, entries: int, seed: int) -> None:
+    """One bucket of a million microseconds an entry, times spread over it."""
+    random = np.random.default_rng(seed + number)
+    writer = _writer(path)
+    for epoch in range(entries):
+        times = epoch * 1_000_000 + random.integers(0, 1_000_000, rows)
+        _add(writer, epoch, times, (epoch + 1) * 1_000_000, hashed=False)
+
+
+# ---- throughput ------------------------------------------------------------------------------------
+
+
+def _sunion(session: SparkSession, directory: Path, rows: int) -> Measurement:
+    inputs = [str(directory / f"x{number}") for number in range(INPUTS)]
+    return _timed(
+        tether.subscribe(session, inputs, reader="bench", bucket=1.0, most_buckets=1), rows
+    )
+
+
+def _union(session: SparkSession, directory: Path, rows: int) -> Measurement:
+    reader = session.readStream.schema("key long, value long").option("maxFilesPerTrigger", 1)
+    streams = [reader.parquet(str(directory / f"x{number}" / "data")) for number in range(INPUTS)]
+    united = streams[0]
+    for each in streams[1:]:
+        united = united.union(each)
+    return _timed(united, rows)
+
+
+def _timed(stream: DataFrame, rows: int) -> Measurement:
+    """An aggregate over all rows of every epoch, so that every row is really looked at."""
+    found = []
+
+    def each(batch: DataFrame, epoch: int) -> None:
+        del epoch
+        found.append(batch.selectExpr("count(*)", "sum(value % 1000)").collect()[0])
+
+    with scratch() as work:
+        writer = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(work))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        times = [
+            report["durationMs"]["triggerExecution"]
+            for report in query.recentProgress
+            if report["numInputRows"]
+        ]
+    counted = sum(row[0] for row in found)
+    detail = {"sum": sum(row[1] for row in found if row[1] is not None)}
+    return Measurement(
+        times[1:], answer_checked=counted == rows, detail=detail, rows=rows // len(times)
+    )
+
+
+# ---- delay against bucket size (Table 3) ----------------------------------------------------------
+
+
+def _delays(
+    session: SparkSession, bucket: float, seed: int, seconds: float = 8.0
+) -> dict[str, Any]:
+    """Three inputs of 1,000 rows a second each, written every 50 ms; time from a row to its epoch."""
+    del seed
+    delays: list[float] = []
+
+    def each(batch: DataFrame, epoch: int) -> None:
+        del epoch
+        row = batch.selectExpr("avg(value)", "count(*)").collect()[0]
+        if row[1]:
+            delays.append(time.time() - row[0] / 1e6)
+
+    with scratch() as directory:
+        writers = [_writer(directory / f"x{number}") for number in range(INPUTS)]
+        paths = [str(directory / f"x{number}") for number in range(INPUTS)]
+        stream = tether.subscribe(session, paths, reader="bench", bucket=bucket)
+        query = (
+            stream.writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(directory / "ck"))
+            .start()
+        )
+        try:
+            end = time.time() + seconds
+            for epoch in itertools.count():
+                now = int(time.time() * 1e6)
+                for writer in writers:
+                    _add(writer, epoch, now - np.arange(50) * 1_000, now, hashed=False)
+                if time.time() > end:
+                    break
+                time.sleep(0.05)
+        finally:
+            query.stop()
+    late = delays[3:]  # while the query starts, rows wait for it
+    return {
+        "bucket_s": bucket,
+        "mean_delay_ms": round(1e3 * statistics.fmean(late), 1),
+        "epochs": len(late),
+    }
+
+
+# ---- switching -------------------------------------------------------------------------------------
+
+
+def _switch(session: SparkSession, seed: int, repeats: int) -> list[dict[str, Any]]:
+    """Two replicas of an input; the one that is followed stops. Epochs until rows of the other come."""
+    del seed
+    return [_switch_once(session) for _ in range(repeats)]
+
+
+def _switch_once(session: SparkSession) -> dict[str, Any]:
+    given: list[tuple[float, float]] = []
+    """When each epoch was given, and its newest row."""
+
+    def each(batch: DataFrame, epoch: int) -> None:
+        del epoch
+        newest = batch.selectExpr("max(value)").collect()[0][0]
+        given.append((time.time(), (newest or 0) / 1e6))
+
+    with scratch() as directory:
+        writers = [_writer(directory / name, replicated=True) for name in "ab"]
+        stream = tether.subscribe(
+            session, [[str(directory / name) for name in "ab"]], reader="bench", bucket=0.1
+        )
+        query = (
+            stream.writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(directory / "ck"))
+            .start()
+        )
+        died, before = 0.0, 0
+        try:
+            for epoch in itertools.count():
+                now = int(time.time() * 1e6)
+                times = now - np.arange(50) * 1_000
+                if not died and len(given) >= 10:
+                    died, before = time.time(), len(given)
+                for writer in writers[1 if died else 0 :]:
+                    _add(writer, epoch, times, now, hashed=True)
+                if died and len(given) >= before + 10:
+                    break
+                time.sleep(0.1)
+        finally:
+            query.stop()
+    # Rows that are newer than its death are of the other one.
+    later = [number for number, (_, newest) in enumerate(given) if newest > died]
+    gaps = [two[0] - one[0] for one, two in itertools.pairwise(given[3:])]
+    return {
+        "epochs": later[0] - before + 1,
+        "worst_gap_ms": round(1e3 * max(gaps), 1),
+        "usual_gap_ms": round(1e3 * statistics.median(gaps), 1),
+    }
