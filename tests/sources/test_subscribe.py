@@ -234,3 +234,40 @@ def test_a_query_without_a_subscription_has_no_kinds_to_take_over(tmp_path: Path
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"logOffset":0}')
     with pytest.raises(QueryRefusedError, match="has 0 subscriptions"):
         told_by(str(tmp_path), 0)
+
+
+def test_the_data_source_does_the_same_in_spark_s_words(three: list[Written]) -> None:
+    """As Spark's own process calls it, without Java: offsets are dictionaries, tasks are pickled."""
+    import pickle
+
+    source = pytest.importorskip("tether.sources.sunion.source")
+    for each in three:
+        each.add(0, [(1, 1), (11, 2)], 11)
+    of = spec(*[[each] for each in three], kinds=True, retain=1, handling=Handling(wait=1e15))
+    schema = source.row_schema(of)
+    assert schema.names[:4] == ["v", "_stability", "_bucket", "_stable_before"]
+    reader = source.SUnionReader(of, schema)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, None)
+    assert reader.latestOffset(end, None) == end
+    assert list(reader.partitions(end, end)) == []
+    rows = []
+    for partition in reader.partitions(start, end):
+        task = pickle.loads(pickle.dumps((source.SUnionReader(of, schema), partition)))
+        for batch in task[0].read(task[1]):
+            assert batch.schema.names == schema.names
+            rows += batch.to_pylist()
+    assert [
+        (row["v"], row["_stability"], row["_bucket"], row["_stable_before"]) for row in rows
+    ] == [(1, "stable", 0, 10)] * 3
+    reader.commit(end)
+    assert known_readers(three[0].log) == {"r": 0}
+    # What is there when a bounded run begins is all that it gives.
+    bounded = source.SUnionReader(of, schema)
+    bounded.prepareForTriggerAvailableNow()
+    first = bounded.latestOffset(start, None)
+    three[0].add(1, [(12, 3)], 30)
+    three[1].add(1, [], 30)
+    three[2].add(1, [], 30)
+    assert bounded.latestOffset(first, None) == first
+    assert reader.latestOffset(end, None) != end

@@ -51,15 +51,21 @@ def write_files(
         floor: The boundary that was told before: older rows get it as their tuple time.
         keep_hash: Whether the hash goes into the files.
     """
-    prefix = f"{DATA}/{epoch:012}-{task:05}"
+    for number, rows in enumerate(_chunks(batches)):
+        prefix = f"{DATA}/{epoch:012}-{task:05}-{number:04}"
+        yield _write(folder, prefix, rows, floor, keep_hash=keep_hash)
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """All rows, in tables of a size that one task can sort in memory."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         parts.append(batch)
         if sum(part.num_rows for part in parts) >= ROWS_IN_FILE:
-            yield _write(folder, prefix, pa.Table.from_batches(parts), floor, keep_hash=keep_hash)
+            yield pa.Table.from_batches(parts)
             parts = []
     if any(part.num_rows for part in parts):
-        yield _write(folder, prefix, pa.Table.from_batches(parts), floor, keep_hash=keep_hash)
+        yield pa.Table.from_batches(parts)
 
 
 def _write(

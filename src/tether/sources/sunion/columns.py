@@ -7,7 +7,8 @@ from tether.sources.exchange.log import TUPLE_TIME
 INPUT, ENTRY, ROW = "_input", "_entry", "_row"
 STABILITY, BUCKET, STABLE_BEFORE = "_stability", "_bucket", "_stable_before"
 
-KINDS_DDL = f"{STABILITY} string, {BUCKET} long, {STABLE_BEFORE} long"
-PLACE_DDL = f"{TUPLE_TIME} long, {INPUT} int, {ENTRY} long, {ROW} long"
+KINDS = {STABILITY: "string", BUCKET: "long", STABLE_BEFORE: "long"}
+PLACES = {TUPLE_TIME: "long", INPUT: "integer", ENTRY: "long", ROW: "long"}
+"""Columns and their types, in Spark's words."""
 
-SUBSCRIBED = (STABILITY, BUCKET, STABLE_BEFORE, TUPLE_TIME, INPUT, ENTRY, ROW)
+SUBSCRIBED = (*KINDS, *PLACES)

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from tether.sources.sunion.columns import KINDS_DDL, PLACE_DDL
+from tether.sources.sunion.columns import KINDS, PLACES
 from tether.sources.sunion.looking import Inputs, Spec
 from tether.sources.sunion.offsets import decode, encode
 from tether.sources.sunion.reading import Piece, pieces, read_piece
@@ -107,11 +107,14 @@ class SUnionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 def row_schema(spec: Spec) -> StructType:
     """The columns of a subscription."""
-    schema = StructType.fromJson(msgspec.json.decode(spec.row_schema))
-    extra = [*([KINDS_DDL] if spec.kinds else []), *([PLACE_DDL] if spec.places else [])]
-    for ddl in extra:
-        schema = StructType([*schema, *StructType.fromDDL(ddl)])
-    return schema
+    schema = msgspec.json.decode(spec.row_schema)
+    ours = (KINDS if spec.kinds else {}) | (PLACES if spec.places else {})
+    # From JSON: Spark runs this where there is no session that could parse a schema.
+    schema["fields"] += [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in ours.items()
+    ]
+    return StructType.fromJson(schema)
 
 
 def _spec(options: dict[str, str]) -> Spec:
