@@ -1,5 +1,7 @@
 """Where rows come from that Spark itself has no source for.
 
-``gateway``: an ingest server for producers that cannot replay. ``exchange``: durable logs of rows between
-two queries. ``sunion``: several of them as one stream. ``ddl``: schemas as short text, read without Java.
+- ``gateway``: an ingest server for producers that cannot replay
+- ``exchange``: durable logs of rows between two queries
+- ``sunion``: several of them as one stream
+- ``ddl``: schemas as short text, read without Java
 """
