@@ -119,6 +119,10 @@ class Operator:
     same, however they are split). Under barrier snapshots a loss then takes only those slots back that
     must go, where all operators of the query promise it."""
 
+    joins: bool = False
+    """Whether it joins its input streams: without the rows of one, those of the others give no output
+    (PPA 2016 §III-A: correlated input). Only planning of copies asks; see ``tether.planning``."""
+
     disjoint: bool = False
     """Promise that no entry of the state is ever touched by rows of two different keys (those given to
     ``apply``): true where the key's columns are part of every table's own key. Then no two slots

@@ -114,6 +114,7 @@ class JamDetector(Operator):
     """
 
     output = "segment bigint, incident bigint, time bigint, speed double"
+    joins = True
 
     def __init__(self, *, window: int = 300, slide: int = 10, jam_speed: float = 20.0) -> None:
         check_window(window // max(slide, 1), slide)

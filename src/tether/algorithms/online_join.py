@@ -204,6 +204,7 @@ class RippleJoin(Operator):
     """
 
     output = ", ".join(f"{name} double" for name in MOMENTS)
+    joins = True
 
     def __init__(self, *, rate: float) -> None:
         self._rate = check_rate(rate)

@@ -15,6 +15,7 @@ from tether.cli.demo import demo
 from tether.cli.drill import drill
 from tether.cli.gateway import gateway
 from tether.cli.inspect import inspect
+from tether.cli.plan import plan
 from tether.cli.run import run
 from tether.cli.simulate import simulate
 from tether.core.errors import TetherError
@@ -30,6 +31,7 @@ app.add_typer(run, name="run")
 app.command()(inspect)
 app.add_typer(drill, name="drill")
 app.command()(bench)
+app.command()(plan)
 app.command()(simulate)
 app.command()(gateway)
 

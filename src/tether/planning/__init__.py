@@ -5,7 +5,7 @@ output alive while the others are recovered from snapshots. This package is pure
 out; nothing here knows of Spark.
 
     topology    operators, slots, partitionings, rates; ``wiring``, ``streams``: the same as arrays
-    reading     topologies from files and from a query's graph
+    reading     topologies from files and from a query's graph; ``rates``: how much flows, from reports
     model       the loss model as a recursion, for many sets of slots at once
     fidelity    output fidelity and internal completeness
     trees       minimal complete trees
@@ -23,6 +23,7 @@ from tether.planning.picture import draw
 from tether.planning.planners import PLANNERS, PlannerName
 from tether.planning.plans import Plan, Point, bound_curve, curve, plan
 from tether.planning.programme import SolverMissingError
+from tether.planning.rates import measured_rates
 from tether.planning.reading import read_topology, topology_of
 from tether.planning.topology import Inputs, Link, Node, Partitioning, Topology
 from tether.planning.trees import complete_trees, count_trees, smallest_tree
@@ -46,6 +47,7 @@ __all__ = [
     "draw",
     "information_loss",
     "internal_completeness",
+    "measured_rates",
     "output_fidelity",
     "plan",
     "random_topology",

@@ -146,7 +146,7 @@ def curve(
     model = model_of(topology)
     numbers = _samples(model.size) if copies is None else copies
     chooser = PLANNERS[planner](topology, model)
-    allowed = [_allowed(topology, number, None) for number in numbers]
+    allowed = (_allowed(topology, number, None) for number in numbers)
     return tuple(Point(number, model.value(chooser.choose(number))) for number in allowed)
 
 
@@ -163,7 +163,7 @@ def bound_curve(topology: Topology, *, copies: Iterable[int] | None = None) -> t
     model = model_of(topology)
     optimum = Optimum(model)
     numbers = _samples(model.size) if copies is None else copies
-    allowed = [_allowed(topology, number, None) for number in numbers]
+    allowed = (_allowed(topology, number, None) for number in numbers)
     return tuple(Point(number, optimum.bound(number)) for number in allowed)
 
 

@@ -81,6 +81,7 @@ def topology_of(
     rates: Mapping[str, float | Sequence[float]],
     correlated: Collection[str] = (),
     partitionings: Mapping[tuple[str, str], Partitioning] | None = None,
+    outputs: Collection[str] = (),
 ) -> Topology:
     """The topology of a query's graph. Feedback is left out: it is no way to the output.
 
@@ -90,6 +91,7 @@ def topology_of(
             Operators that read the source need them.
         correlated: Operators that join their inputs.
         partitionings: What is known of edges beyond the graph's wiring: from and to which operator.
+        outputs: Operators whose output is the answer; by default those that send to no other.
 
     Raises:
         BadValueError: A name is not in the graph, or rates are missing.
@@ -132,7 +134,7 @@ def topology_of(
         for edge in graph.edges
         if not edge.feedback
     )
-    return Topology(nodes, links)
+    return Topology(nodes, links, tuple(outputs))
 
 
 def _rates(given: float | Sequence[float] | None) -> tuple[float, ...] | float | None:

@@ -10,9 +10,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tether.engine.query.rewinder import finish_rewind
+from tether.planning.rates import measured_rates
 from tether.spark.graph.exactness import barrier_of
 from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
+from tether.spark.graph.shape import topology_of_flow
 from tether.spark.logs.stream import SparkStream
 from tether.spark.running.blame import tether_error
 from tether.spark.running.driver import EpochDriver
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tether.core.bound import Bound
     from tether.core.errors import TetherError
     from tether.observe.story import Event
+    from tether.planning.topology import Partitioning, Topology
     from tether.spark.graph.prepared import PreparedQuery
     from tether.spark.running.stores import OpenStore
 
@@ -179,6 +182,30 @@ class Query:
     def slots(self) -> list[dict[str, Any]]:
         """The newest report of each slot: divergence, threshold, rows, bytes, executor."""
         return [report for ledger in self._driver.ledgers() for report in ledger.reports()]
+
+    def topology(
+        self,
+        *,
+        correlated: Sequence[str] = (),
+        partitionings: Mapping[tuple[str, str], Partitioning] | None = None,
+    ) -> Topology:
+        """What a planner of copies sees of the query, with the rates that its slots have reported.
+
+        They are those of all recent epochs, as many as there are progress reports of.
+
+        Args:
+            correlated: As for ``Stream.topology``.
+            partitionings: As for ``Stream.topology``.
+
+        Raises:
+            BadValueError: No epoch has been run yet.
+        """
+        told = [progress["tether"] for progress in self.recentProgress if progress["tether"]]
+        # The report of an epoch without rows repeats what the last one said.
+        every = {(x["operator"], x["slot"], x["epoch"]): x for one in told for x in one["slots"]}
+        rates = measured_rates(every.values())
+        flow = self._driver.query.flow
+        return topology_of_flow(flow, rates, correlated=correlated, partitionings=partitionings)
 
     def table(self, name: str, operator: str | None = None) -> DataFrame:
         """A table of an operator's state as it is now: read by every action, in the slots' place.

@@ -20,6 +20,7 @@ from tether.spark.graph.consistency import BSP
 from tether.spark.graph.exactness import check_exact, readable_epochs
 from tether.spark.graph.flow import Flow, Node, OperatorNode, SourceNode, StepNode
 from tether.spark.graph.prepared import prepare
+from tether.spark.graph.shape import topology_of_flow
 from tether.spark.query import Query, start_query
 from tether.spark.session import check_session
 from tether.spark.sinks import Sink, as_sink, discard
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tether.chaos.faults import Fault
     from tether.core.windows import Window
     from tether.engine.messages import ArenaScope
+    from tether.planning.topology import Partitioning, Topology
     from tether.policies.policy import Policy
     from tether.spark.graph.consistency import Consistency
 
@@ -158,6 +160,27 @@ class Stream:
             )
         query = prepare({self._node: discard}, policies=NoTolerance(), consistency=BSP())
         return batch_answer(query, self._node)
+
+    def topology(
+        self,
+        rates: Mapping[str, float | Sequence[float]],
+        *,
+        also: Sequence[Stream] = (),
+        correlated: Sequence[str] = (),
+        partitionings: Mapping[tuple[str, str], Partitioning] | None = None,
+    ) -> Topology:
+        """What a planner of copies sees of the query that ends here (``tether.planning``).
+
+        Args:
+            rates: Rows per second out of each operator's slots, one number for each slot or one for
+                all; needed for operators that read the source.
+            also: Further ends of the same query.
+            correlated: Operators that join their inputs, beside those that say so themselves.
+            partitionings: What is known of edges, by the names of sender and receiver. An edge is a
+                shuffle, so by default every slot sends to every slot.
+        """
+        flow = Flow((self._node, *(stream._node for stream in also)))
+        return topology_of_flow(flow, rates, correlated=correlated, partitionings=partitionings)
 
     def start(
         self,

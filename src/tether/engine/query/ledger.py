@@ -301,5 +301,5 @@ def totals_of(glimpses: Sequence[Glimpse]) -> dict[str, int]:
 
 
 def _shown(status: SlotStatus) -> dict[str, Any]:
-    names = ("operator", "slot", "epoch", "divergence", "theta", "executor")
+    names = ("operator", "slot", "epoch", "divergence", "theta", "executor", "rows_in", "rows_out")
     return {name: getattr(status, name) for name in names}

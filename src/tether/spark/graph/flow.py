@@ -135,9 +135,15 @@ class Flow:
 
     def branches(self, node: OperatorNode) -> int:
         """How many operators and sinks take the node's rows, through steps or directly."""
+        return max(1, len(self.children(node)) + self._sinks(node))
+
+    def feeds_sink(self, node: OperatorNode) -> bool:
+        """Whether a sink takes the node's rows, through steps or directly."""
+        return self._sinks(node) > 0
+
+    def _sinks(self, node: OperatorNode) -> int:
         steps = [end for end in self.ends if not isinstance(end, OperatorNode)]
-        sinks = self.ends.count(node) + sum(node in _feeding(end) for end in steps)
-        return max(1, len(self.children(node)) + sinks)
+        return self.ends.count(node) + sum(node in _feeding(end) for end in steps)
 
 
 def graph_of(flow: Flow) -> Graph:
