@@ -6,6 +6,7 @@ import json
 import re
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -155,3 +156,31 @@ def test_names_that_the_query_has_not(options) -> None:
     graph = Graph((Operator("a"), Operator("b")), (Edge("a", "b"),))
     with refused("The query has no"):
         topology_of(graph, **options)
+
+
+def test_slots_of_a_query_merge_by_remainder() -> None:
+    graph = Graph(
+        (Operator("a", 8), Operator("b", 4), Operator("c", 2), Operator("d", 1)),
+        (Edge("a", "b"), Edge("b", "c"), Edge("c", "d")),
+    )
+    known = {("a", "b"): "merge", ("b", "c"): "merge"}
+    rates = [1.0, 1.0, 1.0, 9.0, 1.0, 1.0, 1.0, 1.0]
+    topology = topology_of(graph, rates={"a": rates}, partitionings=known)
+    best = plan(topology, 4)
+    assert [best.numbers(name) for name in "abcd"] == [(3,), (3,), (1,), (0,)]
+    assert best.fidelity == pytest.approx(9 / 16)
+    # What arrives is what is sent on by the remainder, whatever slots live.
+    random = np.random.default_rng(4)
+    for _ in range(20):
+        alive = {tuple(slot) for slot in topology.slots if random.random() < 0.7}
+        way = [[("a", at), ("b", at % 4), ("c", at % 2), ("d", 0)] for at in range(8)]
+        arrives = sum(rate for rate, slots in zip(rates, way, strict=True) if alive >= set(slots))
+        assert output_fidelity(topology, alive) == pytest.approx(arrives / 16)
+
+
+def test_remainders_need_numbers_that_divide() -> None:
+    graph = Graph((Operator("a", 8), Operator("b", 3)), (Edge("a", "b"),))
+    with refused("'a' cannot send to 'b' by merge"):
+        topology_of(graph, rates={"a": 1.0}, partitionings={("a", "b"): "merge"})
+    with refused("are not its slots"):
+        Node("a", 2, numbers=(0, 0))

@@ -110,9 +110,9 @@ def _slots(topology: Topology, name: str, place: _Place, copied: set[int]) -> st
     node = topology.node(name)
     joins = " (joins)" if node.inputs == "correlated" else ""
     circles = [
-        f'<circle cx="{place.x:.0f}" cy="{place.slot(slot):.1f}" r="{radius:.1f}" '
+        f'<circle cx="{place.x:.0f}" cy="{place.slot(at):.1f}" r="{radius:.1f}" '
         f'fill="{BLUE if slot in copied else "white"}" stroke="{BLACK}"/>'
-        for slot in range(node.slots)
+        for at, slot in enumerate(node.in_order)
     ]
     label = f"{name}{joins}: {len(copied)} of {node.slots}"
     return "".join(circles) + _text(place.x, place.y - radius - 8, label)

@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def numbers(self, operator: str) -> tuple[int, ...]:
         """Which slots of an operator get a copy."""
-        return tuple(slot.slot for slot in self.copied if slot.operator == operator)
+        return tuple(sorted(slot.slot for slot in self.copied if slot.operator == operator))
 
 
 class Point(msgspec.Struct, frozen=True):

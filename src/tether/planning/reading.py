@@ -12,7 +12,7 @@ from tether.core.errors import BadValueError, TetherError
 from tether.planning.topology import Link, Node, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tether.core.graph import Graph
     from tether.planning.topology import Partitioning
@@ -90,7 +90,10 @@ def topology_of(
         rates: Rows per second out of the slots of operators: one number for each slot, or one for all.
             Operators that read the source need them.
         correlated: Operators that join their inputs.
-        partitionings: What is known of edges beyond the graph's wiring: from and to which operator.
+        partitionings: What is known of edges beyond the graph's wiring: from and to which operator. Over
+            a split or merge, slots send to those of equal remainder: 8 slots that merge into 4 send
+            from 0 and 4 to 0, from 1 and 5 to 1. So it is where a sender keeps the key of its rows
+            and the receiver has the same key, for the slot is the key's hash modulo the slots.
         outputs: Operators whose output is the answer; by default those that send to no other.
 
     Raises:
@@ -113,15 +116,6 @@ def topology_of(
             why=f"Its operators are {sorted(names)}; its edges {sorted(edges)}.",
             do="Name operators and edges of the query.",
         )
-    nodes = tuple(
-        Node(
-            node.name,
-            node.slots,
-            "correlated" if node.name in correlated else "independent",
-            _rates(rates.get(node.name)),
-        )
-        for node in graph.nodes
-    )
     links = tuple(
         Link(
             edge.source,
@@ -134,10 +128,64 @@ def topology_of(
         for edge in graph.edges
         if not edge.feedback
     )
+    orders = by_remainder({node.name: node.slots for node in graph.nodes}, links)
+    nodes = tuple(
+        Node(
+            node.name,
+            node.slots,
+            "correlated" if node.name in correlated else "independent",
+            _rates(rates.get(node.name), orders[node.name]),
+            numbers=orders[node.name],
+        )
+        for node in graph.nodes
+    )
     return Topology(nodes, links, tuple(outputs))
 
 
-def _rates(given: float | Sequence[float] | None) -> tuple[float, ...] | float | None:
+def by_remainder(
+    slots: Mapping[str, int], links: Iterable[Link]
+) -> dict[str, tuple[int, ...] | None]:
+    """An order of each operator's slots in which those of equal remainder lie together.
+
+    Args:
+        slots: Numbers of slots by operator.
+        links: Who sends to whom.
+
+    Raises:
+        BadValueError: Over a split or merge, neither number of slots divides the other.
+
+    Example:
+        >>> by_remainder({"a": 4, "b": 2}, [Link("a", "b", "merge")])
+        {'a': (0, 2, 1, 3), 'b': (0, 1)}
+    """
+    group = {name: {name} for name in slots}
+    for link in links:
+        few, many = sorted((slots[link.source], slots[link.target]))
+        if link.partitioning == "full":
+            continue
+        if many % few:
+            raise BadValueError(
+                f"{link.source!r} cannot send to {link.target!r} by {link.partitioning}.",
+                why=f"Slots of equal key have equal remainders only where one number of slots divides "
+                f"the other; {few} does not divide {many}.",
+                do="Change the number of slots, or leave the partitioning out.",
+            )
+        both = group[link.source] | group[link.target]
+        group |= dict.fromkeys(both, both)
+    orders: dict[str, tuple[int, ...] | None] = {}
+    for name, number in slots.items():
+        sizes = sorted({slots[other] for other in group[name]})
+        ordered = sorted(range(number), key=lambda slot: [slot % size for size in sizes])
+        orders[name] = tuple(ordered) if len(sizes) > 1 else None
+    return orders
+
+
+def _rates(
+    given: float | Sequence[float] | None, order: Sequence[int] | None
+) -> tuple[float, ...] | float | None:
     if given is None or isinstance(given, int | float):
         return given
-    return tuple(float(rate) for rate in given)
+    each = tuple(float(rate) for rate in given)
+    if order is None or len(each) != len(order):
+        return each  # a wrong number of them is refused where all are checked
+    return tuple(each[slot] for slot in order)

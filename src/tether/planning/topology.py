@@ -38,6 +38,9 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             the source needs it; for others it follows from their input and ``selectivity``.
         selectivity: Rows out per row in; of a correlated operator, per combination of one row of
             each stream. Used where there are no rates.
+        numbers: The slots' own numbers, in the order that links and rates go by; by default 0, 1, 2….
+            A split or merge connects blocks of slots. Where others belong together, as slots of equal
+            remainder do in a query of ours, another order makes blocks of them.
 
     Example:
         >>> Node("parse", 2, rates=(300.0, 100.0)).slots
@@ -49,6 +52,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: Inputs = "independent"
     rates: tuple[float, ...] | float | None = None
     selectivity: float = 1.0
+    numbers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -63,6 +67,17 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             zero="it sends nothing",
             infinite=None,
         )
+        if self.numbers is not None and sorted(self.numbers) != list(range(self.slots)):
+            raise BadValueError(
+                f"numbers of {self.name!r}: {list(self.numbers)} are not its slots.",
+                why=f"It has {self.slots} slots, from 0 on, each of which comes once.",
+                do="Name every slot once, or leave the numbers out.",
+            )
+
+    @property
+    def in_order(self) -> tuple[int, ...]:
+        """The slots' numbers, in the order that links and rates go by."""
+        return tuple(range(self.slots)) if self.numbers is None else self.numbers
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -235,7 +250,7 @@ class Topology(
     @property
     def slots(self) -> tuple[SlotId, ...]:
         """All slots of all operators, in the order of ``nodes``."""
-        return tuple(SlotId(node.name, slot) for node in self.nodes for slot in range(node.slots))
+        return tuple(SlotId(node.name, slot) for node in self.nodes for slot in node.in_order)
 
     @property
     def sources(self) -> tuple[str, ...]:
