@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report import bars, curves, glance, page
+from bench.report import bars, copies, curves, glance, page
 from bench.report.load import load
 from tether.core.errors import TetherError
 
@@ -25,6 +25,9 @@ FIGURES = (
     curves.growth,
     bars.speed_kept,
     bars.epoch_times,
+    copies.fidelity_and_accuracy,
+    copies.planners_on_queries,
+    copies.random_topologies,
 )
 
 

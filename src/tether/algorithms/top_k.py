@@ -84,6 +84,8 @@ class SliceCounts(Operator):
 class WindowCounts(Operator):
     """Second stage, keyed by the item: counts in the window, and the slot's own top k.
 
+    Some of the item's columns are enough as the key: rows of one item still meet in one slot.
+
     A row of an older pane that is still in the window counts there; one that is older than the
     window is left out, and counted in ``left_out``.
 
@@ -111,11 +113,11 @@ class WindowCounts(Operator):
         from pyspark.sql.types import LongType, StructField, StructType  # noqa: PLC0415
 
         self._item = [name for name in schema.names if name not in _COUNTED]
-        if sorted(key) != sorted(self._item):
+        if not key or not set(key) <= set(self._item):
             raise BadValueError(
                 f"The window's counts were given the key {key}.",
                 why="Counts of one item must meet in one slot.",
-                do=f"Pass key={self._item} to apply().",
+                do=f"Pass key={self._item}, or some of these columns, to apply().",
             )
         self._keys = key_types(schema, self._item)
         fields = [StructField(name, schema[name].dataType) for name in self._item]
@@ -195,6 +197,8 @@ class TopK(Operator):
 
     Args:
         k: How many items.
+        item: Columns that name an item, where the lists are finer: counts of rows that differ in other
+            columns only are added up. Each list must then be long enough to hold what adds up to much.
 
     Example:
         >>> TopK(100).name
@@ -203,15 +207,26 @@ class TopK(Operator):
 
     feedback = "pane bigint"
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, *, item: str | Sequence[str] = ()) -> None:
         self._k = check_k(k)
+        self._asked = [item] if isinstance(item, str) else list(item)
+
+    def parameters(self) -> Mapping[str, object]:
+        """What gives the lists their meaning."""
+        return {"item": self._asked} if self._asked else {}
 
     def bind(self, schema: StructType, key: list[str]) -> None:
         """Learn the items."""
         del key
         from pyspark.sql.types import IntegerType, StructField, StructType  # noqa: PLC0415
 
-        self._item = [name for name in schema.names if name not in _COUNTED]
+        named = [name for name in schema.names if name not in _COUNTED]
+        missing = [name for name in self._asked if name not in named]
+        if missing:
+            raise BadValueError(
+                f"The columns {missing} are not in the lists.", why=f"They have {named}."
+            )
+        self._item = self._asked or named
         self._keys = key_types(schema, self._item)
         fields = [schema[name] for name in (*self._item, "n")]
         self.output = StructType([*fields, StructField("rank", IntegerType())])
@@ -224,13 +239,19 @@ class TopK(Operator):
         """The lists of this epoch; nothing outlives it."""
         columns = {"n": "int64", "pane": "int64"}
         self._merged = state.table(
-            "merged", self._keys, columns, weights=dict.fromkeys(columns, 0.0)
+            "merged",
+            self._keys,
+            columns,
+            starts={"pane": np.iinfo(np.int64).min},
+            weights=dict.fromkeys(columns, 0.0),
         )
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
-        """Take lists in; an item is in one of them only."""
+        """Take lists in; unless they are finer than the item, it is in one of them only."""
         del out
-        self._merged.put(batch.select(self._item), n=batch["n"], pane=batch["pane"])
+        keys = batch.select(self._item)
+        self._merged.add(keys, n=batch["n"])
+        self._merged.maximum(keys, pane=batch["pane"])
 
     def on_epoch_end(self, out: Output) -> None:
         """Sort what may be among the first k; tell all slots the newest pane."""

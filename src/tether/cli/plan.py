@@ -55,6 +55,12 @@ def plan(
     joins: Annotated[
         list[str] | None, typer.Option("--joins", help="Of a query: an operator that joins.")
     ] = None,
+    folds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--folds", help="With --measure: an operator that sends sums; counts by rows in."
+        ),
+    ] = None,
     points: Annotated[
         int | None, typer.Option("--points", help="Points of each curve; 0: no curves.")
     ] = None,
@@ -70,7 +76,7 @@ def plan(
 
     if copies is None and share is None:
         share = 0.5
-    given = _Given(rate, measure, partitioning, joins)
+    given = _Given(rate, measure, partitioning, joins, folds)
     topology = given.topology(what, master)
     chosen = make_plan(topology, copies, share=share, planner=planner)  # type: ignore[arg-type]
     curves, left_out = _curves(topology, points)
@@ -91,11 +97,12 @@ class _Given:
         measure: int | None,
         partitioning: Sequence[str] | None,
         joins: Sequence[str] | None,
+        folds: Sequence[str] | None,
     ) -> None:
-        self._of_a_query = bool(rate or measure or partitioning or joins)
+        self._of_a_query = bool(rate or measure or partitioning or joins or folds)
         self._rates = dict(_rates(text) for text in rate or ())
         self._partitionings = dict(_edge(text) for text in partitioning or ())
-        self._measure, self._joins = measure, list(joins or ())
+        self._measure, self._joins, self._folds = measure, list(joins or ()), list(folds or ())
 
     def topology(self, what: str, master: str) -> Topology:
         from tether.planning import read_topology  # noqa: PLC0415
@@ -103,7 +110,7 @@ class _Given:
         if what.endswith(FILES):
             if self._of_a_query:
                 raise BadValueError(
-                    "--rate, --measure, --partitioning and --joins are for queries.",
+                    "--rate, --measure, --partitioning, --joins and --folds are for queries.",
                     why=f"{what} is a topology, which says all of that itself.",
                     do="Write it into the file, or name a query.",
                 )
@@ -129,6 +136,7 @@ class _Given:
             self._measure,
             correlated=self._joins,
             partitionings=self._partitionings,
+            folding=self._folds,
         )
 
 

@@ -67,6 +67,7 @@ def measured_topology(
     *,
     correlated: Sequence[str],
     partitionings: Mapping[tuple[str, str], Partitioning],
+    folding: Sequence[str],
 ) -> Topology:
     """Run some epochs of a stream, keep nothing of them, and take its rates.
 
@@ -75,6 +76,7 @@ def measured_topology(
         epochs: How many epochs; fewer where the source ends before.
         correlated: As for ``Stream.topology``.
         partitionings: As for ``Stream.topology``.
+        folding: As for ``Query.topology``.
 
     Raises:
         TetherError: No epoch came within ten minutes.
@@ -82,7 +84,7 @@ def measured_topology(
     query = stream.start()
     try:
         _wait(query, epochs)
-        return query.topology(correlated=correlated, partitionings=partitionings)
+        return query.topology(correlated=correlated, partitionings=partitionings, folding=folding)
     finally:
         query.stop()
 

@@ -14,7 +14,7 @@ from tether.planning.rates import measured_rates
 from tether.spark.graph.exactness import barrier_of
 from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
-from tether.spark.graph.shape import topology_of_flow
+from tether.spark.graph.shape import graph_of_flow, topology_of_flow
 from tether.spark.logs.stream import SparkStream
 from tether.spark.running.blame import tether_error
 from tether.spark.running.driver import EpochDriver
@@ -188,6 +188,7 @@ class Query:
         *,
         correlated: Sequence[str] = (),
         partitionings: Mapping[tuple[str, str], Partitioning] | None = None,
+        folding: Sequence[str] = (),
     ) -> Topology:
         """What a planner of copies sees of the query, with the rates that its slots have reported.
 
@@ -196,6 +197,8 @@ class Query:
         Args:
             correlated: As for ``Stream.topology``.
             partitionings: As for ``Stream.topology``.
+            folding: Operators whose rows out are sums over many rows in: see
+                ``tether.planning.measured_rates``.
 
         Raises:
             BadValueError: No epoch has been run yet.
@@ -203,8 +206,8 @@ class Query:
         told = [progress["tether"] for progress in self.recentProgress if progress["tether"]]
         # The report of an epoch without rows repeats what the last one said.
         every = {(x["operator"], x["slot"], x["epoch"]): x for one in told for x in one["slots"]}
-        rates = measured_rates(every.values())
         flow = self._driver.query.flow
+        rates = measured_rates(graph_of_flow(flow), every.values(), folding=folding)
         return topology_of_flow(flow, rates, correlated=correlated, partitionings=partitionings)
 
     def table(self, name: str, operator: str | None = None) -> DataFrame:

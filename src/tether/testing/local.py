@@ -32,7 +32,7 @@ from tether.state.slot import SlotState
 from tether.testing.local_slot import LocalSlot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -135,6 +135,8 @@ class LocalPipeline:
         self._batch_rows = batch_rows
         self._feedback: dict[str, deque[tuple[int, list[pa.RecordBatch]]]] = {}
         self._delivered: dict[str, int] = {}
+        self._silent: set[tuple[str, int]] = set()
+        self._reports: list[dict[str, Any]] = []
         self.epoch = 0
         self.amplification: Amplification | None = None
         """How errors spread from operator to operator; known when the first epoch has run."""
@@ -155,6 +157,7 @@ class LocalPipeline:
         if self.amplification is None:
             self._bind({name: table.schema for name, table in tables.items()})
         fed: list[tuple[str, list[pa.RecordBatch]]] = []
+        self._reports = []
         last: pa.Table | None = None
         for stage in self.stages.values():
             taken = [tables[name] for name in stage.inputs]
@@ -183,6 +186,20 @@ class LocalPipeline:
         for stage in self.stages.values():
             for slot in stage.slots:
                 slot.lose(self.epoch)
+
+    def silence(self, slots: Collection[tuple[str, int]]) -> None:
+        """From now on these slots, and no others, take nothing in and give nothing out.
+
+        So it is with slots that are lost while the others go on (PPA 2016 §V-B).
+
+        Args:
+            slots: Operator and number of each.
+        """
+        self._silent = {(operator, slot) for operator, slot in slots}
+
+    def slots(self) -> list[dict[str, Any]]:
+        """Rows in and out of each slot in the newest epoch, as ``Query.slots`` tells them."""
+        return list(self._reports)
 
     def bound(self, operator: str | None = None) -> Bound:
         """How wrong the answer can be, as a query on Spark would tell it.
@@ -267,12 +284,23 @@ class LocalPipeline:
         fed_back: list[pa.RecordBatch] = []
         home = slot_of(rows, stage.key, stage.parallelism)
         for slot in stage.slots:
+            if (stage.name, slot.number) in self._silent:
+                continue
             mine = rows if stage.parallelism == 1 else rows.filter(pa.array(home == slot.number))
             batches = mine.combine_chunks().to_batches(max_chunksize=self._batch_rows)
             out = Output(stage.output, stage.feedback)
             slot.run(self.epoch, [b for b in batches if b.num_rows], fed, out, window)
-            emitted += out.drain()
+            given = list(out.drain())
+            emitted += given
             fed_back += out.drain_feedback()
+            self._reports.append(
+                {
+                    "operator": stage.name,
+                    "slot": slot.number,
+                    "rows_in": mine.num_rows,
+                    "rows_out": sum(batch.num_rows for batch in given),
+                }
+            )
         return pa.Table.from_batches(emitted, stage.output), fed_back
 
     def _newest_feedback(self, name: str) -> list[pa.RecordBatch]:

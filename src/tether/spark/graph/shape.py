@@ -30,16 +30,18 @@ def topology_of_flow(
         partitionings: What is known of edges: from and to which operator.
     """
     operators = flow.operators
-    edges = tuple(
-        Edge(sender, receiver.name) for receiver in operators for sender in flow.senders(receiver)
-    )
-    graph = Graph(tuple(Node(one.name, one.slots) for one in operators), edges)
     joining = {one.name for one in operators if one.operator.joins}
     ends = tuple(one.name for one in operators if flow.feeds_sink(one))
     return topology_of(
-        graph,
+        graph_of_flow(flow),
         rates=rates,
         correlated=joining | set(correlated),
         partitionings=partitionings,
         outputs=ends,
     )
+
+
+def graph_of_flow(flow: Flow) -> Graph:
+    """Operators and who sends to whom, feedback left out."""
+    edges = tuple(Edge(sender, one.name) for one in flow.operators for sender in flow.senders(one))
+    return Graph(tuple(Node(one.name, one.slots) for one in flow.operators), edges)
