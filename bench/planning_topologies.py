@@ -7,15 +7,17 @@ import os
 import time
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tether.core.errors import TetherError
 from tether.planning import Specification, Topology, random_topology
-from tether.planning.generate import Structure
 from tether.planning.model import model_of
 from tether.planning.optimum import Optimum
 from tether.planning.planners import PLANNERS
 from tether.planning.trees import tree_count
+
+if TYPE_CHECKING:
+    from tether.planning.generate import Structure
 
 SHARES = (0.1, 0.2, 1 / 3, 0.5, 0.7)
 """Parts of the slots that may be copied."""

@@ -77,8 +77,8 @@ def planners_on_queries(measured: Measured) -> Iterator[Plot]:
                 _panel(axes, query)
             every[0].legend(frameon=False, fontsize=8)
         caption = (
-            "Lines: fidelity; marks: measured accuracy. As in the paper's figure 13, structure-aware is on "
-            "the best plan there is, or next to it; greedy has no output until it happens upon a "
+            "Lines: fidelity; marks: measured accuracy. As in the paper's figure 13, structure-aware is "
+            "on the best plan there is, or next to it; greedy has no output until it happens upon a "
             "complete tree."
         )
         title = "Planners on the paper's queries"
@@ -107,9 +107,9 @@ def random_topologies(measured: Measured) -> Iterator[Plot]:
                 axes.grid(visible=True, color="#dddddd", linewidth=0.7)
                 axes.legend(frameon=False, fontsize=8)
         caption = (
-            "Mean fidelity over random topologies of 5 to 10 operators. As in the paper's figure 14, the gap "
-            "is widest where few slots may be copied, and narrow on full topologies, where slots of an "
-            "operator are worth the same whoever else is copied; joins cost fidelity."
+            "Mean fidelity over random topologies of 5 to 10 operators. As in the paper's figure 14, "
+            "the gap is widest where few slots may be copied, and narrow on full topologies: which "
+            "slots of an operator are best does not depend on others there. Joins cost fidelity."
         )
         title = "Planners on random topologies"
         yield Plot("planning-random", title, svg[0], caption, command_of(report))

@@ -122,3 +122,25 @@ def tolerance() -> dict[str, Any]:
         ],
         "goals": [],
     }
+
+
+def planning() -> dict[str, Any]:
+    planners = ("structure-aware", "dynamic-programming", "greedy", "completeness")
+    points = [
+        {"planner": planner, "copies": copies, "predicted": copies / 9, "accuracy": copies / 10}
+        for planner in planners
+        for copies in (1, 4, 7)
+    ]
+    kinds = [f"{what}: {kind}" for what in ("workload", "slots", "links", "joins") for kind in "ab"]
+    return {
+        "experiment": "planning",
+        "environment": ENVIRONMENT,
+        "results": [],
+        "goals": [],
+        "figure_12_13": {"q1": points, "q1-spread": points, "q2": points},
+        "figure_14": [
+            {"specification": kind, "share": share, "structure-aware": share, "greedy": share / 2}
+            for kind in kinds
+            for share in (0.1, 0.5)
+        ],
+    }

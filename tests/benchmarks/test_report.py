@@ -24,7 +24,8 @@ pytest.importorskip("matplotlib")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
-    for make in (samples.peers, samples.thresholds, samples.recovery, samples.tolerance):
+    kinds = (samples.peers, samples.thresholds, samples.recovery, samples.tolerance)
+    for make in (*kinds, samples.planning):
         report = make()
         (folder / f"{report['experiment']}.json").write_text(json.dumps(report))
     return folder
@@ -35,6 +36,7 @@ def test_every_kind_of_picture_is_drawn_and_is_well_formed(folder: Path) -> None
     names = {plot.name for plot in plots}
     wanted = {"intervals", "bytes", "recovery", "bound", "growth", "speed-kept", "glance"}
     wanted |= {"throughput-0", "throughput-1"}
+    wanted |= {"planning-accuracy", "planning-queries", "planning-random"}
     assert wanted <= names
     for plot in plots:
         ET.fromstring(plot.svg)
