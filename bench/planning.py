@@ -41,7 +41,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     ]
     times = [1000 * one for one in seconds]
     result = {
-        "contender": "tether: structure-aware plan of a tenth to a half of 1,000 slots",
+        "contender": "tether: structure-aware plan, copies for a third of 1,000 slots",
         "workload": {"slots": 1_000, "topologies": topologies},
         "repeats": len(seconds),
         "median_ms": round(statistics.median(times), 1),

@@ -28,7 +28,7 @@ def requests(epochs: int) -> list[pa.Table]:
             {
                 "time": 10.0 * epoch + 10 * np.sort(random.random(600)),
                 "server": random.integers(0, 12, 600),
-                "url": (random.pareto(1.0, 600) * 3).astype(np.int64),
+                "url": (random.pareto(1.0, 600) * 3).astype(np.int64) % 8,
             }
         )
         for epoch in range(epochs)
