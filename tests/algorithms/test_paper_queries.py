@@ -46,22 +46,22 @@ def listed(answer: pa.Table) -> list[tuple[int, int]]:
 
 
 def test_top_k_in_a_hierarchy_is_the_plain_answer() -> None:
-    epochs, tested = requests(8), local(top_k_steps(k=5, slots=(4, 2)))
+    epochs, tested = requests(8), local(top_k_steps(k=8, slots=(4, 2)))
     for number, rows in enumerate(epochs):
         answer = listed(tested.run({"requests": rows}))
-        assert answer == plainly(epochs[: number + 1], 5)
+        assert answer == plainly(epochs[: number + 1], 8)
 
 
 def test_without_a_slot_the_answer_lacks_just_its_rows() -> None:
     from tether.testing.local import slot_of
 
-    epochs, tested = requests(8), local(top_k_steps(k=5, slots=(4, 2)))
+    epochs, tested = requests(8), local(top_k_steps(k=8, slots=(4, 2)))
     homes = slot_of(pa.table({"server": np.arange(12)}), ["server"], 4)
     tested.silence([("slice_counts", 1), ("window_counts", 0)])
     alive = {server for server in range(12) if homes[server] == 3}  # 0 and 2 lead to the lost slot
     for rows in epochs:
         answer = listed(tested.run({"requests": rows}))
-    assert answer == plainly(epochs, 5, alive)
+    assert answer == plainly(epochs, 8, alive)
     silent = {(one["operator"], one["slot"]) for one in tested.slots()}
     assert ("window_counts", 0) not in silent
     tested.silence([])
@@ -94,7 +94,7 @@ def test_numbers_of_slots_that_do_not_divide_are_refused() -> None:
 def test_on_spark(spark, tmp_path) -> None:
     epochs = requests(3)
     write_epochs(tmp_path / "in", epochs)
-    steps = top_k_steps(k=5, slots=(2, 1))
+    steps = top_k_steps(k=8, slots=(2, 1))
     schema = "time double, server bigint, url bigint"
     stream = as_stream(steps, {"requests": read_epochs(spark, tmp_path / "in", schema)})
     seen = {}
@@ -108,7 +108,7 @@ def test_on_spark(spark, tmp_path) -> None:
         partitionings=partitionings(steps), folding=["slice_counts", "window_counts"]
     )
     query.stop()
-    assert [seen[epoch] for epoch in range(3)] == [plainly(epochs[: at + 1], 5) for at in range(3)]
+    assert [seen[epoch] for epoch in range(3)] == [plainly(epochs[: at + 1], 8) for at in range(3)]
     assert sum(topology.node("slice_counts").rates) == 3 * 600
     assert topology.node("window_counts").rates is None
     rows = {
