@@ -94,7 +94,7 @@ def test_numbers_of_slots_that_do_not_divide_are_refused() -> None:
 def test_on_spark(spark, tmp_path) -> None:
     epochs = requests(3)
     write_epochs(tmp_path / "in", epochs)
-    steps = top_k_steps(k=8, slots=(2, 1))
+    steps = top_k_steps(k=10, slots=(2, 1))
     schema = "time double, server bigint, url bigint"
     stream = as_stream(steps, {"requests": read_epochs(spark, tmp_path / "in", schema)})
     seen = {}
@@ -108,7 +108,7 @@ def test_on_spark(spark, tmp_path) -> None:
         partitionings=partitionings(steps), folding=["slice_counts", "window_counts"]
     )
     query.stop()
-    assert [seen[epoch] for epoch in range(3)] == [plainly(epochs[: at + 1], 8) for at in range(3)]
+    assert [seen[epoch] for epoch in range(3)] == [plainly(epochs[: at + 1], 10) for at in range(3)]
     assert sum(topology.node("slice_counts").rates) == 3 * 600
     assert topology.node("window_counts").rates is None
     rows = {
