@@ -245,6 +245,18 @@ def test_a_user_may_stop_in_the_middle_and_start_again(tmp_path):
     job.check(crashes=1)
 
 
+def test_without_room_for_a_second_state_the_query_goes_back_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("tether.engine.slot.residents.free_bytes", lambda path: 1000)
+    job = Job(tmp_path, tether.Barrier(5, mode="sync", meanwhile="stale"))
+    job.injector.at("before-attach", "forget", slot=1, epoch=9)
+    query = job.start()
+    query.processAllAvailable()
+    assert happened(query) == ["no-twin", "rewound"]
+    (told,) = [event.cause for event in query.story() if event.what == "no-twin"]
+    assert "no room for a second copy" in told
+    query.stop()
+
+
 # ---- healing ------------------------------------------------------------------------------------
 
 HEALS = tether.Approximate(10_000, heal=tether.Barrier(5))

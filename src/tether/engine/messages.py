@@ -252,6 +252,8 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Its part of the snapshot whose barrier ended this epoch."""
     part_done: PartDone | None = None
     """A part, of this epoch or an earlier one, whose writing has ended."""
+    room: int = -1
+    """Bytes that are free where the state is; only told when the slot is asked whether it is there."""
 
 
 encode_status = msgspec.msgpack.Encoder().encode

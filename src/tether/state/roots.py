@@ -40,7 +40,7 @@ def arena_root(
     name = f"tether-{os.geteuid()}"
     if preferred is not None:
         return _usable(Path(preferred) / name, need_bytes)
-    if os.access(_SHARED_MEMORY, os.W_OK) and _free(_SHARED_MEMORY) >= need_bytes:
+    if os.access(_SHARED_MEMORY, os.W_OK) and free_bytes(_SHARED_MEMORY) >= need_bytes:
         return _usable(_SHARED_MEMORY / name, need_bytes)
     return _usable(Path(fallback) / name, need_bytes)
 
@@ -101,13 +101,14 @@ def _usable(root: Path, need_bytes: int) -> Path:
         root.chmod(0o700)  # state may hold private data
     if not os.access(root, os.W_OK):
         raise _unusable(root, "it is not writable")
-    free = _free(root)
+    free = free_bytes(root)
     if free < need_bytes:
         raise _unusable(root, f"{need_bytes:,} bytes are needed and {free:,} are free")
     return root
 
 
-def _free(path: Path) -> int:
+def free_bytes(path: Path) -> int:
+    """Bytes that a user may still write on the file system of a path; 0 where there is none."""
     try:
         info = os.statvfs(path)
     except OSError:

@@ -104,7 +104,8 @@ class SlotBesideEpochs(SlotEpoch):
         with self._at_last_commit() as resident:
             if resident is not None:
                 memory = resident.memory()
-                self.status = self._status_of(resident, memory, None, self._policy_state(memory))
+                status = self._status_of(resident, memory, None, self._policy_state(memory))
+                self.status = msgspec.structs.replace(status, room=resident.room())
 
     def skip(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Let the rows of an epoch pass by a slot that has no state; then set ``status``."""

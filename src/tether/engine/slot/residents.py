@@ -19,7 +19,7 @@ from tether.engine.writing.background import forget_notes, notes_of
 from tether.state.arena import Arena, Refused
 from tether.state.header import Phase
 from tether.state.identity import Identity, Owner
-from tether.state.roots import arena_directory, arena_root, sweep
+from tether.state.roots import arena_directory, arena_root, free_bytes, sweep
 from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
@@ -121,6 +121,10 @@ class Resident:
     def remember(self, memory: SlotMemory) -> None:
         """Replace it; rolled back with the state."""
         self.state.blob = encode_memory(memory)
+
+    def room(self) -> int:
+        """Bytes that are free where arenas are."""
+        return free_bytes(self._directory.parent)
 
     def attach(self) -> None:
         """Find the state and take its lock."""

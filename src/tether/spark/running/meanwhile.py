@@ -14,6 +14,7 @@ import msgspec
 
 from tether.chaos.faults import reach
 from tether.core.errors import TetherError
+from tether.engine.query.room import lacking_room
 from tether.engine.query.twin import record_twin, save_twin
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.protocols import take_over as to
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from tether.core.graph import SlotId
     from tether.engine.ports import Statuses
     from tether.engine.query.aside import Missing
     from tether.engine.query.lane import LanePlan
@@ -200,15 +200,12 @@ class Meanwhile:
         with self._changed:
             newest = main.books.newest_snapshot(epoch)
             snapshot = main.books.first_epoch - 1 if newest is None else newest.epoch
-            if self.whole:
-                if not self._enabled:
-                    return False
-                try:
-                    self._cuts = cut_epochs(self._log, range(snapshot + 1, epoch))
-                except TetherError as error:
-                    self._story.add("no-twin", f"{error.what} {error.why}", epoch)
-                    return False
-            lost = self._lost_slots(main, epoch)
+            if self.whole and not self._enabled:
+                return False
+            there = self._probe(main, epoch)
+            if self.whole and not self._can_start(there, snapshot, epoch):
+                return False
+            lost = frozenset(main.plan.settings.graph.slots) - there.keys()
             main.cluster.forget_reports()
             if main.books.keeper is not None:
                 main.books.keeper.give_up(why, epoch)
@@ -241,14 +238,22 @@ class Meanwhile:
             return
         newest = main.books.newest_snapshot(epoch)
         snapshot = main.books.first_epoch - 1 if newest is None else newest.epoch
-        try:
-            self._cuts = cut_epochs(self._log, range(snapshot + 1, epoch))
-        except TetherError as error:
+        if not self._can_start(self._probe(main, epoch), snapshot, epoch):
             self._no_twin = True  # it was told; the bound covers the loss for good
-            self._story.add("no-twin", f"{error.what} {error.why}", epoch)
             return
         self._begin(epoch, "slots have lost what the bound covers", snapshot=snapshot)
         self._tell(to.Lost(epoch=epoch, snapshot=snapshot))
+
+    def _can_start(self, there: Statuses, snapshot: int, epoch: int) -> bool:
+        """Whether a twin can read the epochs since the snapshot, and has room; it is told if not."""
+        why = lacking_room(there.values())
+        try:
+            self._cuts = cut_epochs(self._log, range(snapshot + 1, epoch))
+        except TetherError as error:
+            why = f"{error.what} {error.why}"
+        if why:
+            self._story.add("no-twin", why, epoch)
+        return not why
 
     def _begin(self, epoch: int, why: str, **detail: object) -> None:
         self._outstanding.begin()
@@ -258,13 +263,12 @@ class Meanwhile:
         else:
             self._story.add("tentative", why, epoch, meanwhile=self._how, **detail)
 
-    def _lost_slots(self, main: Runner[SparkCluster], epoch: int) -> frozenset[SlotId]:
-        every = frozenset(main.plan.settings.graph.slots)
+    def _probe(self, main: Runner[SparkCluster], epoch: int) -> Statuses:
+        """What slots that have their state as of the epoch before say; none if executors are dying."""
         try:
-            there = frozenset(main.cluster.ask(main.orders, "probe", epoch - 1))
-        except Exception:  # executors are dying: nobody knows which slots are left
-            return every
-        return every - there
+            return main.cluster.ask(main.orders, "probe", epoch - 1)
+        except Exception:
+            return {}
 
     def main_mark(self, epoch: int) -> Mark:
         """What main's rows of an epoch are."""
