@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import math
 import os
 import signal
 import threading
@@ -228,6 +229,8 @@ def test_a_user_may_stop_in_the_middle_and_start_again(tmp_path):
     told = query.healing()
     assert told is not None
     assert (told["since_epoch"], told["snapshot"], told["fidelity"]) == (9, 5, 0.5)
+    bound = query.bound()  # of an answer that lacks rows nothing is promised
+    assert (bound.tentative_since, bound.spent, bound.worst_now) == (9, math.inf, math.inf)
     stop = threading.Thread(target=query.stop)
     stop.start()
     release(held)
@@ -241,6 +244,7 @@ def test_a_user_may_stop_in_the_middle_and_start_again(tmp_path):
     query = job.start(tether.Barrier(5, mode="sync"))
     query.processAllAvailable()
     assert query.healing() is None
+    assert (query.bound().tentative_since, query.bound().spent) == (None, 0.0)
     query.stop()
     job.check(crashes=1)
 

@@ -127,6 +127,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Each slot's part."""
     operators: tuple[OperatorBound, ...]
     """Each operator's own bound, upstream ones first."""
+    tentative_since: int | None = None
+    """First epoch whose rows are tentative: until a twin has taken over nothing is promised of the
+    answer as it stands, and ``spent`` is infinite. None: nothing is missing."""
     unknown: tuple[tuple[str, str], ...] = ()
     """Senders and receivers between which it is not known how much an error grows; an operator twice
     where that is not known of its own later rows."""

@@ -284,10 +284,31 @@ def bound_of(
     return bound_of_query(accounts, amplification, shared=budget, only=only)
 
 
-def progress_of(glimpses: Sequence[Glimpse], spread: Spread) -> dict[str, Any]:
-    """What a progress report says beyond Spark's own."""
+def tentative(bound: Bound, since: int | None) -> Bound:
+    """The bound of a query that answers although something is missing since an epoch.
+
+    Args:
+        bound: As if nothing were.
+        since: The epoch; None: nothing is.
+    """
+    if since is None:
+        return bound
+    unlimited = {"spent": math.inf, "worst_now": math.inf, "ceiling": math.inf}
+    return msgspec.structs.replace(bound, tentative_since=since, **unlimited)
+
+
+def progress_of(
+    glimpses: Sequence[Glimpse], spread: Spread, since: int | None = None
+) -> dict[str, Any]:
+    """What a progress report says beyond Spark's own.
+
+    Args:
+        glimpses: The books of each operator.
+        spread: How they have to do with each other.
+        since: First epoch whose rows are tentative, if any are.
+    """
     names = ("promised", "spent", "at_risk", "worst_now", "left", "ceiling")
-    now = bound_of(glimpses, spread)
+    now = tentative(bound_of(glimpses, spread), since)
     return {
         "bound": {name: getattr(now, name) for name in names},
         "totals": totals_of(glimpses),

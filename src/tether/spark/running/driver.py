@@ -13,7 +13,7 @@ from tether.chaos.faults import reach
 from tether.core.errors import BadValueError
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.lane import LanePlan
-from tether.engine.query.ledger import Spread, bound_of, progress_of, totals_of
+from tether.engine.query.ledger import Spread, bound_of, progress_of, tentative, totals_of
 from tether.engine.query.log_opening import marks_for
 from tether.engine.query.opening import open_lane
 from tether.engine.query.rewinder import Rewinder
@@ -224,7 +224,7 @@ class EpochDriver:
             self._meanwhile.run(given, epoch)
         if running.behind is not None:
             running.behind.follow(epoch)
-        self.recent.note(epoch, self._glimpses())
+        self.recent.note(epoch, self._glimpses(), self._tentative_since)
         reach(self.query.faults, "before-spark-commit", -1, epoch)
 
     def _open(self, session: SparkSession, epoch: int) -> Running:
@@ -286,11 +286,16 @@ class EpochDriver:
     def bound(self, operator: str | None = None) -> Bound:
         """How wrong the answer can be; or one operator's state, with what those before it have lost."""
         only = None if operator is None else self.query.named(operator).name
-        return bound_of(self._glimpses(), self._spread, only)
+        return tentative(bound_of(self._glimpses(), self._spread, only), self._tentative_since)
+
+    @property
+    def _tentative_since(self) -> int | None:
+        """First epoch whose rows are tentative, if any are."""
+        return None if self._meanwhile is None else self._meanwhile.tentative_since
 
     def progress(self) -> dict[str, Any]:
         """What a progress report says beyond Spark's own."""
-        told = progress_of(self._glimpses(), self._spread)
+        told = progress_of(self._glimpses(), self._spread, self._tentative_since)
         healing = self.healing()
         return told if healing is None else {**told, "healing": healing}
 

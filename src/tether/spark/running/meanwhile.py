@@ -116,6 +116,14 @@ class Meanwhile:
         return self._protocol.phase == "whole"
 
     @property
+    def tentative_since(self) -> int | None:
+        """First epoch whose rows are tentative, if any are."""
+        state = self._protocol
+        if state.note is None or state.kind(state.note.since) == "stable":
+            return None
+        return state.note.since
+
+    @property
     def unfinished(self) -> bool:
         """Whether an earlier driver has left a take-over unfinished."""
         return self._note.read() is not None

@@ -28,18 +28,18 @@ class RecentGlimpses:
         self.keep = 100
         """Of each run, so many epochs: as many as Spark keeps reports of."""
         self._lock = threading.Lock()
-        self._runs: list[deque[tuple[int, Sequence[Glimpse]]]] = [deque()]
+        self._runs: list[deque[tuple[int, Sequence[Glimpse], int | None]]] = [deque()]
 
     def begin_anew(self) -> None:
         """Spark's query has ended, and another one takes its place."""
         with self._lock:
             self._runs.append(deque())
 
-    def note(self, epoch: int, glimpses: Sequence[Glimpse]) -> None:
-        """An epoch has been run."""
+    def note(self, epoch: int, glimpses: Sequence[Glimpse], since: int | None = None) -> None:
+        """An epoch has been run; rows are tentative since another, if they are."""
         with self._lock:
             run = self._runs[-1]
-            run.append((epoch, glimpses))
+            run.append((epoch, glimpses, since))
             while len(run) > self.keep:
                 run.popleft()
 
@@ -51,5 +51,8 @@ class RecentGlimpses:
             epoch: Of the report. One that was not run had no rows: the last before it stands.
         """
         with self._lock:
-            known = [glimpses for at, glimpses in self._runs[run] if at <= epoch]
-        return progress_of(known[-1], self._spread) if known else None
+            known = [(glimpses, since) for at, glimpses, since in self._runs[run] if at <= epoch]
+        if not known:
+            return None
+        glimpses, since = known[-1]
+        return progress_of(glimpses, self._spread, since)
