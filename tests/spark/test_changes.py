@@ -83,6 +83,8 @@ def test_a_feed_holds_both_kinds_and_survives_what_a_crash_leaves(spark, tmp_pat
     again(frame(spark, a=99), 0)
     assert shown(of(tether.read_changes(spark, path, "stable"))) == shown(stable)
     assert not (tmp_path / "changes/rows-9-stable-x").exists()
+    again.give(frame(spark, a=98), 0, Mark("tentative", 3))
+    assert shown(of(tether.read_changes(spark, path))) == shown(newest)
     with pytest.raises(BadValueError, match="other columns"):
         again(spark.createDataFrame([(1,)], "n int"), 7)
     # As a stream: stable rows only, and the whole history.
