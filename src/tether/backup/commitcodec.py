@@ -126,7 +126,7 @@ def scan_log(data: bytes) -> ScannedLog:
         >>> log = encode_entry(CommitRecord(epoch=1, run="r", slots={}))
         >>> scanned = scan_log(log + log[:9])
         >>> len(scanned.entries), scanned.tail, scanned.torn
-        (1, 'Bytes 94 to 103 cannot be read: too short for an entry.', False)
+        (1, 'Bytes 101 to 110 cannot be read: too short for an entry.', False)
         >>> scan_log(log + log[:8]).torn  # a second entry would begin like this
         True
     """
