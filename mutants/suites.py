@@ -87,10 +87,12 @@ BACKUP = (
     "tests/backup/test_bad_disks.py",
 )
 ENGINE = (
+    "tests/spark/test_slot_steps.py",
     "tests/spark/test_losses.py",
     "tests/spark/test_slot_protocol.py",
-    "tests/spark/test_exact_slots.py",
+    "tests/testing/test_kills.py",
     "tests/spark/test_feedback_box.py",
+    "tests/spark/test_exact_slots.py",
     "tests/spark/test_event_time.py",
     "tests/spark/test_early_clears.py",
     "tests/spark/test_catching_up.py",
@@ -98,7 +100,6 @@ ENGINE = (
     "tests/spark/test_cut_log.py",
     "tests/testing/test_inprocess.py",
     "tests/testing/test_fuzz.py",
-    "tests/testing/test_kills.py",
     "tests/backup/test_damage.py",
 )
 SUITES = {
@@ -117,7 +118,7 @@ def suite_of(file: str) -> tuple[str, ...]:
 
     Example:
         >>> suite_of("state/table.py")[0], suite_of("engine/slot/epoch.py")[0]
-        ('tests/state/test_table.py', 'tests/spark/test_losses.py')
+        ('tests/state/test_table.py', 'tests/spark/test_slot_steps.py')
     """
     package = next(package for package in SUITES if file.startswith(package))
     name = f"test_{file.rsplit('/', 1)[-1]}"
