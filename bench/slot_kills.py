@@ -31,7 +31,7 @@ from tether.engine.query.commit_entries import slot_commit
 from tether.engine.query.ledger import Ledger
 from tether.engine.slot.epoch import SlotEpoch
 from tether.engine.slot.program import Program
-from tether.engine.slot.residents import attached
+from tether.engine.slot.residents import ArenaHost, attached
 from tether.operator import Operator
 from tether.state.identity import Owner
 from tether.state.table import Table
@@ -239,7 +239,7 @@ def serve(slot: int, pipe: Connection) -> None:
             program, keys = pipe.recv()
         except EOFError:
             return
-        work = SlotEpoch(program, slot, uuid.uuid4().hex, me)
+        work = SlotEpoch(program, slot, uuid.uuid4().hex, ArenaHost(me))
         for _ in work.run(iter([pa.RecordBatch.from_pydict({"k": keys})])):
             pass
         with attached(program, slot, me) as resident:

@@ -17,7 +17,7 @@ from tether.core.placement import Placement
 from tether.core.thresholds import outputs_of_item
 from tether.policies.events import EpochApplied, Event, Recovered, WindowEnd
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures
-from tether.policies.memory import SlotPolicyState
+from tether.policies.window_effects import WindowedState
 
 if TYPE_CHECKING:
     from tether.core.windows import Hopping
@@ -94,7 +94,7 @@ class Slot:
             assert [type(one) for one in asked] == [RecordFailures]
             assert isinstance(asked[0], RecordFailures)
             if was_stored:
-                assert asked[0].state == self.state
+                assert asked[0].failures == self.state.failures
                 self.durable = stored(self.state)
         assert self.durable.failures == before + 1 + sum(crashes)
 
@@ -103,9 +103,9 @@ class Slot:
         return asked
 
 
-def stored(state: SlotPolicyState) -> SlotPolicyState:
+def stored(state: WindowedState) -> WindowedState:
     """The state as it comes back from a store."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=SlotPolicyState)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=WindowedState)
 
 
 def chain(length: int, gain: float) -> Amplification:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tether.core.graph import Channel, SlotId
 from tether.core.placement import Placement
 from tether.policies.barrier import Barrier
-from tether.policies.events import BackupCounts, BarrierAligned, EpochApplied, Recovered, RowsReady
-from tether.policies.instructions import BackUpState, LogRows, TakePart, TrimRows
+from tether.policies.events import BarrierAligned, EpochApplied, Recovered, RowsReady
+from tether.policies.instructions import BackUpState, LogRows, TakePart
 from tether.policies.memory import SlotPolicyState
 from tether.protocols import snapshots as sn
 from tether.protocols.rewind import plan_rewind
@@ -36,8 +36,8 @@ class Live:
 
     counts: Counter[Item] = field(default_factory=Counter)
     version: int = -1
-    policy: SlotPolicyState = field(default_factory=SlotPolicyState)
-    before: tuple[Counter[Item], SlotPolicyState] | None = None
+    policy: Any = field(default_factory=SlotPolicyState)
+    before: tuple[Counter[Item], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Backup:
 
     epoch: int
     counts: Counter[Item]
-    policy: SlotPolicyState
+    policy: Any
 
 
 class LostError(Exception):
@@ -70,7 +70,9 @@ class EpochRun:
         self.case, self.epochs, self.policy = case, epochs, policy
         self.random, self.crashes_left = Random(seed), crashes
         self.plan, self.early_commit = plan, early_commit
-        self.live: dict[SlotId, Live | None] = {slot: Live() for slot in case.graph.slots}
+        self.live: dict[SlotId, Live | None] = {
+            slot: Live(policy=policy.initial()) for slot in case.graph.slots
+        }
         self.backups: dict[SlotId, list[Backup]] = {slot: [] for slot in self.live}
         self.rows: dict[SlotId, dict[int, list[Item]]] = {slot: {} for slot in self.live}
         self.feedback: dict[int, Rows] = {-1: []}
@@ -188,11 +190,8 @@ class EpochRun:
             assert live is not None
             live.before = None
             if self.backups[slot] and self.backups[slot][-1].epoch == epoch:
-                counts = BackupCounts(epoch=epoch)
-                for step in self.policy.step(live.policy, counts, Placement())[1]:
-                    assert isinstance(step, TrimRows)
-                    kept = {e: r for e, r in self.rows[slot].items() if e > step.upto}
-                    self.rows[slot] = kept
+                # The commit log says so: rows that a committed backup holds are dropped.
+                self.rows[slot] = {e: r for e, r in self.rows[slot].items() if e > epoch}
         wait = isinstance(self.policy, Barrier) and self.policy.mode == "sync"
         for write in [w for w in self.pending if wait or self.random.random() < 1 / 2]:
             self.pending.remove(write)
@@ -250,7 +249,7 @@ class EpochRun:
         self.epoch = plan.read_from
 
     def _restored(self, back: Any) -> Live:
-        found = Backup(-1, Counter(), SlotPolicyState())
+        found = Backup(-1, Counter(), self.policy.initial())
         if self.policy.recovery.rewinds and self.coordinator.complete is not None:
             found = self.parts[self.coordinator.complete][back.slot]
         elif not self.policy.recovery.rewinds and self.backups[back.slot]:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tether.core.placement import Placement
+from tether.policies.barrier import BarrierState
 from tether.policies.events import BarrierAligned, Recovered
 from tether.policies.instructions import TakePart
-from tether.policies.memory import SlotPolicyState
 from tether.policies.recovery import FROM_SNAPSHOT
-from tether.protocols import alignment as al
 from tether.protocols import snapshots as sn
 from tether.protocols.rewind import plan_rewind
 
+from . import alignment as al
 from .small_graphs import Answer, Case, Item, add, sent
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Live:
     seen: dict[Channel, int] = field(default_factory=dict)
     made: dict[Channel, int] = field(default_factory=dict)
     changed: set[Item] = field(default_factory=set)
-    policy: SlotPolicyState = field(default_factory=SlotPolicyState)
+    policy: BarrierState = field(default_factory=BarrierState)
     alignment: al.SlotAlignment = field(default_factory=al.SlotAlignment)
     copy: Part | None = None
     log: list[tuple[Channel, int, Item]] = field(default_factory=list)
@@ -353,7 +353,7 @@ class SnapshotRun:
     def _put_back(self, slot: SlotId) -> None:
         """Feedback items that the snapshot holds are in transit again, before all that follows."""
         live = self._alive(slot)
-        live.policy = SlotPolicyState()
+        live.policy = BarrierState()
         complete = self.coordinator.complete
         part = None if complete is None else self.parts.get((slot, complete))
         for way, number, item in (part.log if part else ())[::-1]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tether.core.graph import Channel, SlotId
-from tether.protocols.alignment import (
+
+from .alignment import (
     AlignmentError,
     BarrierCame,
     BlockChannel,

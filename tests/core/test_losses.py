@@ -21,11 +21,11 @@ from tether.policies.barrier import Barrier
 from tether.policies.events import EpochApplied, Recovered
 from tether.policies.events import WindowEnd as End
 from tether.policies.instructions import BackUpState
-from tether.policies.memory import SlotPolicyState
 from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
-from tether.policies.terms import counted, not_paid, taken_over, terms_of
+from tether.policies.terms import counted, not_paid, terms_of
 from tether.policies.upstream_backup import UpstreamBackup
+from tether.policies.window_effects import WindowedState
 
 if TYPE_CHECKING:
     from tether.policies.policy import Policy
@@ -49,7 +49,7 @@ class Durable(NamedTuple):
     epoch: int
     theta: float
     under: str
-    state: SlotPolicyState
+    state: WindowedState
     divergence: float
     lineage: int
 
@@ -63,7 +63,7 @@ class Slot:
         self.epoch = 0
         self.lost: list[tuple[int, Fraction]] = []
         """The truth: in which epoch, and how much."""
-        self.live: tuple[float, SlotPolicyState, str] | None = (0.0, SlotPolicyState(), "")
+        self.live: tuple[float, WindowedState, str] | None = (0.0, WindowedState(), "")
         """How far the resident state is from its backup, and what is remembered beside it."""
         self.known: float | None = None
         self.lineage = 0
@@ -98,18 +98,18 @@ class Slot:
         self.live, self.lineage, self.known = (away, state, self.terms), lineage, away
         self.epoch += 1
 
-    def _attach(self) -> tuple[float, SlotPolicyState, int, tuple[LossRecord, float] | None]:
+    def _attach(self) -> tuple[float, WindowedState, int, tuple[LossRecord, float] | None]:
         if self.live is not None:
             away, state, under = self.live
             if under != self.terms:
-                state = taken_over(state, len(self.account))
+                state = self.policy.resumed(len(self.account), state.items)
             return away, state, self.lineage, None
         durable = self.durable
         if durable is None:
-            return 0.0, SlotPolicyState(), self.lineage + 1, None  # no epoch was ever committed
+            return 0.0, WindowedState(), self.lineage + 1, None  # no epoch was ever committed
         state = durable.state
         if durable.under != self.terms:
-            state = taken_over(state, len(self.account))
+            state = self.policy.resumed(len(self.account), state.items)
         at_the_end = durable.divergence if durable.epoch == self.epoch - 1 else None
         loss = LossRecord(
             lost=str(durable.lineage),
@@ -303,5 +303,6 @@ def test_a_budget_that_windows_give_back_pays_for_none_of_other_terms() -> None:
 
 
 def test_what_is_taken_over_from_other_terms() -> None:
-    old = SlotPolicyState(failures=1, failed_at=(7.0,), items=9, items_saved=4, part=3)
-    assert taken_over(old, losses=3) == SlotPolicyState(failures=3, items=9)
+    for policy in (Approximate(10), UpstreamBackup(), Barrier(5)):
+        taken = policy.resumed(losses=3, items=9)
+        assert taken == policy.state_type(failures=3, items=9)

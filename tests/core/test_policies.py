@@ -16,9 +16,8 @@ from tether.core.errors import BadValueError
 from tether.core.placement import Placement
 from tether.core.windows import Decaying, Hopping, Sliding
 from tether.policies.approximate import Approximate
-from tether.policies.barrier import Barrier
+from tether.policies.barrier import Barrier, BarrierState
 from tether.policies.events import (
-    BackupCounts,
     BarrierAligned,
     EpochApplied,
     Event,
@@ -32,12 +31,11 @@ from tether.policies.instructions import (
     Instruction,
     RecordFailures,
     TakePart,
-    TrimRows,
 )
-from tether.policies.memory import SlotPolicyState
 from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
 from tether.policies.upstream_backup import UpstreamBackup
+from tether.policies.window_effects import WindowedState
 
 if TYPE_CHECKING:
     from tether.policies.policy import Policy
@@ -74,7 +72,6 @@ events = st.one_of(
     st.builds(WindowEnd, epoch=st.integers(0, 1000), end=st.floats(0, 1000)),
     st.builds(Flushed, epoch=st.integers(0, 1000), divergence=st.floats(0, 2000)),
     st.builds(RowsReady, epoch=st.integers(0, 1000), items=st.integers(0, 100)),
-    st.builds(BackupCounts, epoch=st.integers(0, 1000)),
     st.builds(
         BarrierAligned,
         epoch=st.integers(0, 1000),
@@ -91,7 +88,7 @@ def applied(divergence: float, number: int = 1, items: int = 3) -> EpochApplied:
 def test_approximate_backs_up_only_above_theta() -> None:
     policy = Approximate(1000)
     assert policy.threshold(policy.initial(), PLACE) == 250
-    assert policy.step(policy.initial(), applied(250.0), PLACE) == (SlotPolicyState(), ())
+    assert policy.step(policy.initial(), applied(250.0), PLACE) == (WindowedState(), ())
     _, asked = policy.step(policy.initial(), applied(math.nextafter(250, 300)), PLACE)
     assert asked == (BackUpState(target=125.0, cause="theta", wait=True),)
 
@@ -135,7 +132,7 @@ def test_recovery_halves_and_records_before_going_on() -> None:
     for k in range(1, 5):
         state, asked = policy.step(state, Recovered(epoch=k), PLACE)
         assert state.failures == k
-        assert asked == (RecordFailures(failures=k, state=state),)
+        assert asked == (RecordFailures(failures=k),)
         assert policy.threshold(state, PLACE) == 250 / 2**k
 
 
@@ -144,7 +141,7 @@ def test_the_end_of_a_hopping_window_is_recorded_once() -> None:
     state, _ = policy.step(policy.initial(), Recovered(epoch=3), PLACE)
     end = WindowEnd(epoch=9, end=10.0)
     state, asked = policy.step(state, end, PLACE)
-    assert asked == (RecordFailures(failures=0, state=SlotPolicyState()),)
+    assert asked == (RecordFailures(failures=0),)
     assert policy.threshold(state, PLACE) == 250
     assert policy.step(state, end, PLACE) == (state, ())
 
@@ -155,7 +152,7 @@ def test_sliding_restores_theta_within_the_same_epoch() -> None:
     assert isinstance(policy.step(state, applied(200.0, number=13), PLACE)[1][0], BackUpState)
     later, asked = policy.step(state, applied(200.0, number=14), PLACE)
     # Not before it is durable: a loss is priced by what is.
-    assert asked == (RecordFailures(failures=0, state=later),)
+    assert asked == (RecordFailures(failures=0),)
     assert policy.threshold(later, PLACE) == 250
     assert policy.step(later, applied(200.0, number=15), PLACE)[1] == ()
 
@@ -179,8 +176,8 @@ def test_mini_batch_backs_up_every_epoch_even_without_divergence() -> None:
     assert policy.step(policy.initial(), applied(0.0), PLACE)[1] == (
         BackUpState(target=0.0, cause="every-epoch"),
     )
-    state, asked = policy.step(policy.initial(), Recovered(epoch=2), PLACE)
-    assert asked == (RecordFailures(failures=1, state=state),)
+    _, asked = policy.step(policy.initial(), Recovered(epoch=2), PLACE)
+    assert asked == (RecordFailures(failures=1),)
 
 
 def test_no_tolerance_asks_for_nothing_and_counts() -> None:
@@ -222,7 +219,7 @@ def test_steps_are_pure_and_their_words_can_be_stored(policy: Policy, history: l
         stored = msgspec.msgpack.encode(state)
         after, asked = policy.step(state, event, PLACE)
         assert msgspec.msgpack.encode(state) == stored
-        again = policy.step(msgspec.msgpack.decode(stored, type=SlotPolicyState), event, PLACE)
+        again = policy.step(msgspec.msgpack.decode(stored, type=policy.state_type), event, PLACE)
         assert again == (after, asked)
         words = msgspec.msgpack.encode(asked)
         assert msgspec.msgpack.decode(words, type=tuple[Instruction, ...]) == asked
@@ -260,22 +257,15 @@ def test_upstream_backup_saves_the_state_every_so_many_rows() -> None:
     assert policy.step(state, applied(1.0, items=9), PLACE)[1] == ()
 
 
-def test_rows_are_kept_until_a_backup_holds_them() -> None:
-    policy = UpstreamBackup()
-    assert policy.step(policy.initial(), BackupCounts(epoch=4), PLACE)[1] == (TrimRows(upto=4),)
-
-
 def test_a_part_rests_only_on_one_of_the_newest_complete_snapshot() -> None:
-    def onto(
-        policy: Barrier, state: SlotPolicyState, complete: int | None
-    ) -> tuple[int | None, bool]:
+    def onto(policy: Barrier, state: BarrierState, complete: int | None) -> tuple[int | None, bool]:
         (asked,) = policy.step(state, BarrierAligned(epoch=9, number=3, complete=complete), PLACE)[
             1
         ]
         assert isinstance(asked, TakePart)
         return asked.onto, asked.wait
 
-    policy, had = Barrier(2), SlotPolicyState(part=2)
+    policy, had = Barrier(2), BarrierState(part=2)
     assert onto(policy, had, 2) == (2, False)
     assert onto(policy, had, 1) == (None, False)  # that one was given up
     assert onto(policy, had, None) == (None, False)

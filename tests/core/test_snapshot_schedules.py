@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tether.policies.barrier import Barrier
-from tether.protocols import alignment as al
 from tether.protocols import snapshots as sn
 from tether.protocols.rewind import Restore, RewindPlan, plan_rewind
 
+from . import alignment as al
 from .schedules import drive
 from .small_graphs import (
     CASES,

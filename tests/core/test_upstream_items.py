@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tether.protocols.item_sender import ItemsAcked, ItemsOffered, ReleaseItems, SendItems
 from tether.protocols.items import Acknowledge, StateSaved, TakeItems
-from tether.protocols.upstream_items import (
+
+from .upstream_items import (
     AskAgain,
     Inbox,
     LogToSend,

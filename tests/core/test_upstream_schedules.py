@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tether.policies.upstream_backup import UpstreamBackup
-from tether.protocols import upstream_items as up
 from tether.protocols.items import Acknowledge
 
+from . import upstream_items as up
 from .schedules import drive
 from .small_graphs import CASES, DIAMOND, PIPELINE, Case, clean_answer, streams_of
 from .upstream_run import Rules, UpstreamRun

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tether.core.errors import BadValueError
 from tether.core.windows import Decaying, Hopping, Sliding, Window
 from tether.policies.events import EpochApplied, Recovered, WindowEnd
-from tether.policies.memory import SlotPolicyState
-from tether.policies.window_effects import after_epoch, after_loss, after_window
+from tether.policies.window_effects import WindowedState, after_epoch, after_loss, after_window
 
 KINDS = [Hopping, Sliding, Decaying]
 
@@ -67,40 +66,40 @@ def test_ends_are_given_once_each(length: float, after: float, span: float) -> N
 
 def test_hopping_starts_anew_at_its_end() -> None:
     window = Hopping(10, "epochs")
-    state = after_loss(window, SlotPolicyState(), Recovered(epoch=3))
+    state = after_loss(window, WindowedState(), Recovered(epoch=3))
     state = after_loss(window, state, Recovered(epoch=9))
     assert after_epoch(window, state, epoch(9)).failures == 2
-    assert after_window(window, state, WindowEnd(epoch=9, end=10.0)) == SlotPolicyState()
+    assert after_window(window, state, WindowEnd(epoch=9, end=10.0)) == WindowedState()
 
 
 def test_a_loss_right_after_a_hopping_window_counts_for_the_next_one() -> None:
     # What undoes the clearing of the state is wrong in the window that has just begun.
     window = Hopping(10, "epochs")
-    state = after_loss(window, SlotPolicyState(), Recovered(epoch=10))
+    state = after_loss(window, WindowedState(), Recovered(epoch=10))
     assert after_window(window, state, WindowEnd(epoch=10, end=10.0)).failures == 1
     assert after_window(window, state, WindowEnd(epoch=19, end=20.0)).failures == 0
 
 
 def test_hopping_keeps_a_loss_that_may_be_in_the_next_window() -> None:
     window = Hopping(60)
-    early = after_loss(window, SlotPolicyState(), Recovered(epoch=1, newest_event_time=50.0))
+    early = after_loss(window, WindowedState(), Recovered(epoch=1, newest_event_time=50.0))
     both = after_loss(window, early, Recovered(epoch=2, newest_event_time=61.0))
     left = after_window(window, both, WindowEnd(epoch=5, end=60.0))
-    assert left == SlotPolicyState(failures=1, failed_at=(61.0,))
-    assert after_window(window, left, WindowEnd(epoch=9, end=120.0)) == SlotPolicyState()
+    assert left == WindowedState(failures=1, failed_at=(61.0,))
+    assert after_window(window, left, WindowEnd(epoch=9, end=120.0)) == WindowedState()
 
 
 def test_a_loss_of_unknown_place_goes_one_window_later() -> None:
     window = Hopping(60)
-    state = after_loss(window, SlotPolicyState(), Recovered(epoch=1))
+    state = after_loss(window, WindowedState(), Recovered(epoch=1))
     state = after_window(window, state, WindowEnd(epoch=5, end=60.0))
     assert state.failures == 1
-    assert after_window(window, state, WindowEnd(epoch=9, end=120.0)) == SlotPolicyState()
+    assert after_window(window, state, WindowEnd(epoch=9, end=120.0)) == WindowedState()
 
 
 def test_sliding_by_epochs_gives_back_one_failure_at_a_time() -> None:
     window = Sliding(10, "epochs")
-    state = after_loss(window, SlotPolicyState(), Recovered(epoch=5))  # newest missing: 4
+    state = after_loss(window, WindowedState(), Recovered(epoch=5))  # newest missing: 4
     state = after_loss(window, state, Recovered(epoch=9))  # newest missing: 8
     seen = {}
     for number in range(9, 20):
@@ -114,7 +113,7 @@ def test_sliding_by_epochs_gives_back_one_failure_at_a_time() -> None:
 
 def test_sliding_by_items_counts_the_slots_rows() -> None:
     window = Sliding(100, "items")
-    state = after_epoch(window, SlotPolicyState(), epoch(1, items=30))
+    state = after_epoch(window, WindowedState(), epoch(1, items=30))
     state = after_loss(window, state, Recovered(epoch=2))
     state = after_epoch(window, state, epoch(2, items=99))
     assert state.failures == 1
@@ -124,7 +123,7 @@ def test_sliding_by_items_counts_the_slots_rows() -> None:
 def test_sliding_by_event_time_waits_for_the_watermark() -> None:
     window = Sliding(60)
     lost = Recovered(epoch=2, newest_event_time=100.0)
-    state = after_loss(window, SlotPolicyState(), lost)
+    state = after_loss(window, WindowedState(), lost)
     state = after_epoch(window, state, epoch(2, newest_event_time=500.0, watermark=159.0))
     assert state.failures == 1
     assert after_epoch(window, state, epoch(3, newest_event_time=500.0)).failures == 1
@@ -134,27 +133,27 @@ def test_sliding_by_event_time_waits_for_the_watermark() -> None:
 
 def test_a_failure_of_unknown_time_is_placed_at_the_newest_time_seen_next() -> None:
     window = Sliding(60)
-    state = after_loss(window, SlotPolicyState(), Recovered(epoch=2))
+    state = after_loss(window, WindowedState(), Recovered(epoch=2))
     state = after_epoch(window, state, epoch(2, newest_event_time=130.0, watermark=120.0))
-    assert state == SlotPolicyState(failures=1, failed_at=(130.0,))
+    assert state == WindowedState(failures=1, failed_at=(130.0,))
 
 
 def test_a_bare_number_of_failures_is_enough_to_go_on() -> None:
     # A store that kept only k: the windows give back late, but they do.
     window = Sliding(10, "epochs")
-    state = after_epoch(window, SlotPolicyState(failures=3), epoch(7))
-    assert state == SlotPolicyState(failures=3, failed_at=(7.0, 7.0, 7.0))
-    assert after_epoch(window, state, epoch(17)) == SlotPolicyState()
+    state = after_epoch(window, WindowedState(failures=3), epoch(7))
+    assert state == WindowedState(failures=3, failed_at=(7.0, 7.0, 7.0))
+    assert after_epoch(window, state, epoch(17)) == WindowedState()
 
 
 @pytest.mark.parametrize("window", [None, Decaying(5, "epochs")])
 def test_without_a_window_nothing_is_given_back_nor_kept(window: Window | None) -> None:
-    state = SlotPolicyState()
+    state = WindowedState()
     for number in range(1, 50):
         state = after_loss(window, state, Recovered(epoch=number, newest_event_time=1.0))
         state = after_epoch(window, state, epoch(number, items=10, watermark=1e9))
         state = after_window(window, state, WindowEnd(epoch=number, end=float(number)))
-    assert state == SlotPolicyState(failures=49)
+    assert state == WindowedState(failures=49)
 
 
 @given(
@@ -166,7 +165,7 @@ def test_without_a_window_nothing_is_given_back_nor_kept(window: Window | None) 
     steps=st.lists(st.sampled_from(["epoch", "loss"]), max_size=60),
 )
 def test_failures_counted_are_those_in_the_window(window: Window, steps: list[str]) -> None:
-    state, number, losses = SlotPolicyState(), 0, []
+    state, number, losses = WindowedState(), 0, []
     for step in steps:
         if step == "loss":
             state = after_loss(window, state, Recovered(epoch=number))
@@ -198,12 +197,12 @@ def test_decaying_losses_fade_and_pile_up_to_a_stated_sum() -> None:
 def test_a_clock_that_falls_back_gives_nothing_back_early(kind: type[Window]) -> None:
     """A loss that is placed by an older clock is no older than those before it."""
     window = kind(60)
-    state = after_loss(window, SlotPolicyState(), Recovered(epoch=1, newest_event_time=100.0))
+    state = after_loss(window, WindowedState(), Recovered(epoch=1, newest_event_time=100.0))
     state = after_loss(window, state, Recovered(epoch=2, newest_event_time=20.0))
-    assert state == SlotPolicyState(failures=2, failed_at=(100.0, 100.0))
+    assert state == WindowedState(failures=2, failed_at=(100.0, 100.0))
     unplaced = after_loss(window, state, Recovered(epoch=3))
     later = after_epoch(window, unplaced, epoch(3, newest_event_time=15.0, watermark=85.0))
-    assert later == SlotPolicyState(failures=3, failed_at=(100.0,) * 3)
+    assert later == WindowedState(failures=3, failed_at=(100.0,) * 3)
 
 
 def test_a_window_begins_no_sooner_than_it_does() -> None:

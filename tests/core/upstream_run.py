@@ -7,10 +7,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tether.protocols import upstream_items as up
 from tether.protocols.item_sender import ItemsAcked, ItemsOffered, ReleaseItems, SendItems
 from tether.protocols.items import Acknowledge, StateSaved, TakeItems
 
+from . import upstream_items as up
 from .small_graphs import Answer, Case, Item, add, sent
 
 if TYPE_CHECKING:

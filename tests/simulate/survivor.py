@@ -11,7 +11,7 @@ from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
     from tether.policies.approximate import Approximate
-    from tether.policies.memory import SlotPolicyState
+    from tether.policies.window_effects import WindowedState
     from tether.state.vector import Vector
 
 
@@ -20,7 +20,7 @@ class Survivor:
 
     def __init__(self, policy: Approximate, size: int, dtype: str, norm: str) -> None:
         self.policy, self.made = policy, (size, dtype, norm)
-        self.policy_state: SlotPolicyState = policy.initial()
+        self.policy_state: WindowedState = policy.initial()
         self.durable = self.policy_state
         self.frames: list[dict] = []
         self.epoch = 0

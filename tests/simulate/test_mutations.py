@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from tether.core.placement import Placement
     from tether.core.thresholds import Thresholds
-    from tether.policies.memory import SlotPolicyState
+    from tether.policies.window_effects import WindowedState
     from tether.simulate.slot import Step
     from tether.simulate.store import Record
 
 
 class NeverHalving(Approximate):
-    def thresholds(self, state: SlotPolicyState, placement: Placement) -> Thresholds:
+    def thresholds(self, state: WindowedState, placement: Placement) -> Thresholds:
         return initial_thresholds(self.budget, placement)
 
 
@@ -66,13 +66,13 @@ class KeepsToItselfWhatAWindowGaveBack(Slot):
         return replace(record, policy_state=self.told)
 
     @property
-    def told(self) -> SlotPolicyState:
+    def told(self) -> WindowedState:
         known = [r.policy_state for r in self.world.log(self).records if r.policy_state is not None]
         return known[-1] if known else self.world.scenario.policy.initial()
 
 
 class AcceptsAllOutputsAtOnce(Slot):
-    def remember(self, policy_state: SlotPolicyState) -> None:
+    def remember(self, policy_state: WindowedState) -> None:
         super().remember(policy_state)
         self.outbox.gamma = 10_000.0
 

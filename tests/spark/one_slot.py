@@ -25,7 +25,7 @@ from tether.engine.query.ledger import Ledger
 from tether.engine.slot.beside import SlotBesideEpochs
 from tether.engine.slot.epoch import SlotEpoch
 from tether.engine.slot.program import Program
-from tether.engine.slot.residents import _kept, attached
+from tether.engine.slot.residents import ArenaHost, _kept, attached
 from tether.operator import Operator
 from tether.state.identity import Owner
 
@@ -137,7 +137,10 @@ class Harness:
     def run(self, epoch, batches, *, stop_after=None, faults=()):
         """Run the slot's task; ``stop_after`` batches of output it is dropped, as by ``limit``."""
         work = SlotEpoch(
-            self.program(epoch, faults=faults), 0, uuid.uuid4().hex, Owner.of(os.getpid())
+            self.program(epoch, faults=faults),
+            0,
+            uuid.uuid4().hex,
+            ArenaHost(Owner.of(os.getpid())),
         )
         rows = [pa.RecordBatch.from_pydict({"k": keys}) for keys in batches]
         stream = work.run(iter(rows))
@@ -154,7 +157,7 @@ class Harness:
         program = dataclasses.replace(
             program, control=msgspec.structs.replace(program.control, read_table="seen")
         )
-        work = SlotBesideEpochs(program, 0, uuid.uuid4().hex, Owner.of(os.getpid()))
+        work = SlotBesideEpochs(program, 0, uuid.uuid4().hex, ArenaHost(Owner.of(os.getpid())))
         return {row["k"]: row["n"] for batch in work.read() for row in batch.to_pylist()}
 
     def counts(self):
@@ -198,7 +201,10 @@ class Harness:
     def flush(self):
         """Make all durable, as at the end of a query, as of the last committed epoch."""
         work = SlotBesideEpochs(
-            self.program(self.committed, "flush"), 0, uuid.uuid4().hex, Owner.of(os.getpid())
+            self.program(self.committed, "flush"),
+            0,
+            uuid.uuid4().hex,
+            ArenaHost(Owner.of(os.getpid())),
         )
         work.flush()
         if work.status is not None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import rule
 
 import tether
 from tether.chaos.faults import Fault
-from tether.engine.slot.residents import Resident
+from tether.engine.slot.residents import ArenaResident
 from tether.engine.writing.background import look
 from tether.state.identity import Owner
 
@@ -41,7 +41,7 @@ class WindowedHarness(Harness):
 
     def wait_for_writer(self):
         """Until the backup that the last epoch began, if any, is durable or has failed."""
-        resident = Resident(self.program(self.committed + 1), 0, Owner.of(0))
+        resident = ArenaResident(self.program(self.committed + 1), 0, Owner.of(0))
         resident.attach()
         early, notes = resident.memory().early, resident.notes
         resident.release()

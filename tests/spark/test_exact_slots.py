@@ -19,7 +19,7 @@ from tether.engine.ports import SystemClock
 from tether.engine.query.commit_log import OpenCommitLog, RunIds
 from tether.engine.query.snapshot_keeper import SnapshotKeeper
 from tether.engine.recovery.lost import LostStateError
-from tether.engine.slot.residents import Resident
+from tether.engine.slot.residents import ArenaHost, ArenaResident
 from tether.engine.writing.background import look
 from tether.observe.story import Story
 from tether.policies.barrier import Barrier
@@ -133,7 +133,7 @@ class SnapshotHarness(Harness):
 
     def wait_for_part(self, status_of_epoch):
         """Until the writer has left its note, or died."""
-        resident = Resident(self.program(self.committed + 1), 0, Owner.of(0))
+        resident = ArenaResident(self.program(self.committed + 1), 0, Owner.of(0))
         resident.attach()
         work, notes = resident.memory().part, resident.notes
         resident.release()
@@ -210,7 +210,7 @@ def test_a_failed_part_gives_its_snapshot_up_and_the_next_is_whole(snapshots, tm
 def test_a_writer_that_dies_is_seen(snapshots):
     slot = snapshots(Barrier(2))
     slot.wait_for_part(slot.epoch([[1]]))
-    resident = Resident(slot.program(1), 0, Owner.of(0))
+    resident = ArenaResident(slot.program(1), 0, Owner.of(0))
     resident.attach()
     work, notes = resident.memory().part, resident.notes
     resident.release()
@@ -228,7 +228,7 @@ def test_flushing_writes_a_complete_snapshot_of_the_last_epoch(snapshots):
     slot.keeper.begin_last(4)
     from tether.engine.slot.beside import SlotBesideEpochs
 
-    work = SlotBesideEpochs(slot.program(4, "flush"), 0, "attempt", Owner.of(0))
+    work = SlotBesideEpochs(slot.program(4, "flush"), 0, "attempt", ArenaHost(Owner.of(0)))
     work.flush()
     slot.keeper.note(4, {COUNT: work.status}, {})
     slot.keeper.complete(5)
@@ -286,7 +286,7 @@ def test_an_early_backup_counts_only_when_an_epoch_has_reported_it(tmp_path):
     slot.commit(begun)
     assert begun.frame is None
     assert begun.divergence == 12
-    resident = Resident(slot.program(1), 0, Owner.of(0))
+    resident = ArenaResident(slot.program(1), 0, Owner.of(0))
     resident.attach()
     early, notes = resident.memory().early, resident.notes
     resident.release()
@@ -314,7 +314,7 @@ def test_an_early_backup_of_an_earlier_driver_never_counts(tmp_path):
 
     slot = Harness(tether.Approximate(40, early=0.5, backup_target=0.0), tmp_path)
     slot.commit(slot.run(0, [[1] * 12]))
-    resident = Resident(slot.program(1), 0, Owner.of(0))
+    resident = ArenaResident(slot.program(1), 0, Owner.of(0))
     resident.attach()
     early, notes = resident.memory().early, resident.notes
     resident.release()

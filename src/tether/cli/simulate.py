@@ -10,6 +10,7 @@ import typer
 
 from tether.core.errors import BadValueError, TetherError
 from tether.policies.approximate import Approximate
+from tether.policies.parse import parse_policy
 
 if TYPE_CHECKING:
     from tether.simulate.report import Report
@@ -33,6 +34,15 @@ def simulate(
     max_unacked_items: Annotated[
         float | None, typer.Option("--max-unacked-items", help="Γ; by default 128 a slot.")
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            help="Run epochs of the engine under this policy: approximate, mini-batch, "
+            "upstream-backup, barrier or barrier:mode=sync, with settings as for tether run. "
+            "Without it: items in channels, approximate, with L and Γ.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of stream and faults.")] = 1,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw error, bound and recovery into this SVG.")
@@ -49,7 +59,10 @@ def simulate(
             why="Every operator has the same number of copies, at least one.",
             do="Give a number of slots that is a multiple of the number of operators.",
         )
-    policy = Approximate(
+    if policy is not None:
+        _simulate_epochs(policy, slots, operators, rounds, failures, seed, as_json=as_json)
+        return
+    approximate = Approximate(
         STATE_ERROR_PER_SLOT * slots if max_state_error is None else max_state_error,
         ITEMS_PER_SLOT * slots if max_lost_items is None else max_lost_items,
         ITEMS_PER_SLOT * slots if max_unacked_items is None else max_unacked_items,
@@ -60,7 +73,7 @@ def simulate(
         fan_out=fan_out,
         rounds=rounds,
         batch=64,
-        policy=policy,
+        policy=approximate,
         seed=seed,
     )
     report = run(scenario, failures=failures)
@@ -70,6 +83,42 @@ def simulate(
         print(json.dumps(report.plain()))
     else:
         _show(report)
+
+
+def _simulate_epochs(
+    text: str, slots: int, operators: int, epochs: int, failures: int, seed: int, *, as_json: bool
+) -> None:
+    from tether.simulate.epochs import EpochScenario, simulate_epochs  # noqa: PLC0415
+
+    if text == "approximate":
+        text = f"approximate:max_state_error={STATE_ERROR_PER_SLOT * slots:g}"
+    elif text == "barrier" or (text.startswith("barrier:") and "interval" not in text):
+        text = f"barrier:interval=2epochs,{text.partition(':')[2]}"
+    scenario = EpochScenario(
+        copies=slots // operators,
+        operators=operators,
+        epochs=epochs,
+        policy=parse_policy(text),
+        seed=seed,
+    )
+    report = simulate_epochs(scenario, failures=failures)
+    if as_json:
+        print(json.dumps(report.plain()))
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for people
+
+    console = Console()
+    console.print(
+        f"{scenario.slots:,} slots, {epochs} epochs, {sum(report.faults.values()):,} faults, "
+        f"{report.recoveries:,} recoveries, {report.rewinds} rewinds, seed {seed}"
+    )
+    for name, error, told in zip(scenario.names, report.state_error, report.told, strict=True):
+        console.print(f"operator {name}: wrong by {error:,.6g}, told {told:,.6g} at most")
+    console.print(f"promised {report.promised:,.6g}; {len(report.violations)} violations")
+    console.print(f"{report.frames:,} frames, {report.frame_bytes:,} bytes")
+    console.print(f"simulated in {report.wall_seconds:.1f} s")
+    for violation in report.violations[:20]:
+        console.print(f"[red]violation[/red] {violation}", highlight=False)
 
 
 def _draw(report: Report, path: Path) -> None:

@@ -250,6 +250,8 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The epoch's rows and feedback, logged before the slot processed them."""
     part: PartTaken | None = None
     """Its part of the snapshot whose barrier ended this epoch."""
+    must_record: bool = False
+    """Whether the epoch may be committed only with a record of this slot: the policy asked for it."""
     part_done: PartDone | None = None
     """A part, of this epoch or an earlier one, whose writing has ended."""
     room: int = -1

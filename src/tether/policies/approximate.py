@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tether.core.budget import Budget
 from tether.core.checks import amount
@@ -13,22 +13,21 @@ from tether.core.errors import BadValueError
 from tether.core.thresholds import Thresholds, after_failures, initial_thresholds, whole_share
 from tether.core.windows import Decaying, Window
 from tether.policies.barrier import Barrier
-from tether.policies.events import EpochApplied, Event, Flushed, Recovered, WindowEnd
+from tether.policies.base import BasePolicy
+from tether.policies.events import EpochApplied, Event, Recovered, WindowEnd
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures
-from tether.policies.memory import SlotPolicyState
-from tether.policies.recovery import FROM_BACKUP
-from tether.policies.window_effects import after_epoch, after_loss, after_window
+from tether.policies.recovery import EMPTY, FROM_BACKUP
+from tether.policies.window_effects import WindowedState, after_epoch, after_loss, after_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
-    from tether.policies.policy import SnapshotSchedule
     from tether.policies.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)
-class Approximate:
+class Approximate(BasePolicy):
     """Back up only where the divergence is above θ; the error stays within the budget for ever.
 
     Intuition: small drifts from the last backup are not worth a write, as long as losing all of
@@ -118,6 +117,8 @@ class Approximate:
                 do="Give Barrier(30), say, and a finite max_state_error.",
             )
 
+    state_type: ClassVar[type[WindowedState]] = WindowedState
+
     @property
     def name(self) -> str:
         """Word by which the policy is known."""
@@ -130,13 +131,8 @@ class Approximate:
 
     @property
     def recovery(self) -> Recovery:
-        """From the backup; the bound covers the rest."""
-        return FROM_BACKUP
-
-    @property
-    def snapshots(self) -> SnapshotSchedule | None:
-        """It takes none."""
-        return None
+        """From the backup; the bound covers the rest. Without backups, from nothing."""
+        return FROM_BACKUP if self.keeps_backups else EMPTY
 
     @property
     def budget(self) -> Budget:
@@ -161,21 +157,21 @@ class Approximate:
             "backup_target": self.backup_target,
         }
 
-    def initial(self) -> SlotPolicyState:
-        """State of a slot that has never failed."""
-        return SlotPolicyState()
-
-    def thresholds(self, state: SlotPolicyState, placement: Placement) -> Thresholds:
+    def thresholds(self, state: WindowedState, placement: Placement) -> Thresholds:
         """θ, l and γ of a slot now: what one failure now can lose at most."""
         return _thresholds(self, state.failures, placement)
 
-    def threshold(self, state: SlotPolicyState, placement: Placement) -> float:
+    def threshold(self, state: WindowedState, placement: Placement) -> float:
         """θ: the largest divergence that the slot may carry into a committed epoch now."""
         return self.thresholds(state, placement).theta
 
+    def most_lost_items(self, failures: int, placement: Placement) -> float:
+        """l: items that may be lost after so many failures."""
+        return _thresholds(self, failures, placement).l if self.keeps_backups else math.inf
+
     def step(
-        self, state: SlotPolicyState, event: Event, placement: Placement
-    ) -> tuple[SlotPolicyState, tuple[Instruction, ...]]:
+        self, state: WindowedState, event: Event, placement: Placement
+    ) -> tuple[WindowedState, tuple[Instruction, ...]]:
         """Take one event in; give the new state and what the runtime must do, in order."""
         if isinstance(event, EpochApplied):
             before, state = state, after_epoch(self.window, state, event)
@@ -185,13 +181,11 @@ class Approximate:
             return state, (*_given_back(before, state), *backup)
         if isinstance(event, Recovered):
             state = after_loss(self.window, state, event)
-            return state, (RecordFailures(failures=state.failures, state=state),)
+            return state, (RecordFailures(failures=state.failures),)
         if isinstance(event, WindowEnd):
             before, state = state, after_window(self.window, state, event)
             return state, _given_back(before, state)
-        if isinstance(event, Flushed):
-            return state, (BackUpState(target=0.0, cause="flush"),) * self.keeps_backups
-        return state, ()
+        return self.usual(state, event)
 
     def is_exact_point(self, epoch: int) -> bool:
         """Whether all slots save all that they have at the end of an epoch.
@@ -220,10 +214,10 @@ def _thresholds(policy: Approximate, failures: int, placement: Placement) -> Thr
     return after_failures(initial_thresholds(policy.budget, placement), failures)
 
 
-def _given_back(before: SlotPolicyState, after: SlotPolicyState) -> tuple[RecordFailures, ...]:
+def _given_back(before: WindowedState, after: WindowedState) -> tuple[RecordFailures, ...]:
     """A window gave θ back. A loss is priced by the θ that is durable, so that must grow first."""
     changed = after.failures != before.failures
-    return (RecordFailures(failures=after.failures, state=after),) * changed
+    return (RecordFailures(failures=after.failures),) * changed
 
 
 def _plain(number: float) -> float | str:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from msgspec.structs import replace
 
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
-from tether.policies.events import BarrierAligned, Event, Flushed, Recovered
-from tether.policies.exact import ExactPolicy
-from tether.policies.instructions import BackUpState, Instruction, RecordFailures, TakePart
+from tether.policies.base import BasePolicy
+from tether.policies.events import BarrierAligned, Event, Recovered
+from tether.policies.instructions import Instruction, TakePart
+from tether.policies.memory import SlotPolicyState
 from tether.policies.recovery import FROM_SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
-    from tether.policies.memory import SlotPolicyState
     from tether.policies.policy import SnapshotSchedule
     from tether.policies.recovery import Recovery
     from tether.protocols.take_over import Strategy
@@ -29,8 +29,15 @@ By = Literal["epochs", "seconds"]
 Meanwhile = Literal["skip", "stale"]
 
 
+class BarrierState(SlotPolicyState, frozen=True, kw_only=True):
+    """What the policy remembers of a slot."""
+
+    part: int | None = None
+    """Newest snapshot that the slot has written a part of: what its next part can build on."""
+
+
 @dataclass(frozen=True, slots=True)
-class Barrier(ExactPolicy):
+class Barrier(BasePolicy):
     """Take a consistent snapshot of all slots now and then; after a loss go back to the newest.
 
     Intuition: between snapshots nothing at all is written. The price is paid after a loss: the
@@ -103,6 +110,12 @@ class Barrier(ExactPolicy):
                 do="Give 1 or more.",
             )
 
+    state_type: ClassVar[type[BarrierState]] = BarrierState
+    about: ClassVar[str] = (
+        "A snapshot of all slots every interval; after a loss the source is read again from the last "
+        "complete one: exact."
+    )
+
     @property
     def name(self) -> str:
         """Word by which the policy is known."""
@@ -129,16 +142,16 @@ class Barrier(ExactPolicy):
             "patience": patience,
         }
 
-    def threshold(self, state: SlotPolicyState, placement: Placement) -> float:  # noqa: ARG002
+    def threshold(self, state: BarrierState, placement: Placement) -> float:  # noqa: ARG002
         """Infinite: what is not in a snapshot is read again, however much it is."""
         return math.inf
 
     def step(
         self,
-        state: SlotPolicyState,
+        state: BarrierState,
         event: Event,
         placement: Placement,  # noqa: ARG002
-    ) -> tuple[SlotPolicyState, tuple[Instruction, ...]]:
+    ) -> tuple[BarrierState, tuple[Instruction, ...]]:
         """Take one event in; give the new state and what the runtime must do, in order."""
         if isinstance(event, BarrierAligned):
             rests = state.part is not None and state.part == event.complete
@@ -148,10 +161,7 @@ class Barrier(ExactPolicy):
                 wait=self.mode == "sync",
             )
             return replace(state, part=event.number), (asked,)
-        if isinstance(event, Flushed):
-            return state, (BackUpState(target=0.0, cause="flush"),)
         if isinstance(event, Recovered):
             # What the restored copy counts as changed is not known to the backup: write all.
-            state = replace(state, failures=state.failures + 1, part=None)
-            return state, (RecordFailures(failures=state.failures, state=state),)
-        return state, ()
+            state = replace(state, part=None)
+        return self.usual(state, event)

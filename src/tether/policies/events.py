@@ -50,12 +50,6 @@ class RowsReady(msgspec.Struct, frozen=True, kw_only=True, tag="rows-ready"):
     items: int
 
 
-class BackupCounts(msgspec.Struct, frozen=True, kw_only=True, tag="backup-counts"):
-    """A backup of all the state as of the end of this epoch is durable and committed."""
-
-    epoch: int
-
-
 class BarrierAligned(msgspec.Struct, frozen=True, kw_only=True, tag="barrier-aligned"):
     """All barriers of a snapshot are in: the state holds what came before it, and no more."""
 
@@ -66,4 +60,4 @@ class BarrierAligned(msgspec.Struct, frozen=True, kw_only=True, tag="barrier-ali
     """Newest complete snapshot, as the coordinator knows it."""
 
 
-Event = EpochApplied | Recovered | WindowEnd | Flushed | RowsReady | BackupCounts | BarrierAligned
+Event = EpochApplied | Recovered | WindowEnd | Flushed | RowsReady | BarrierAligned

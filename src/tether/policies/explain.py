@@ -26,7 +26,7 @@ def explain(policy: Policy, placement: Placement) -> tuple[str, ...]:
         After each loss θ is halved (50, 25, ...): 100 + 50 + 25 + ... is never more than 200.
     """
     if not isinstance(policy, Approximate):
-        return (_EXACT.get(policy.name, f"{policy.name} has no thresholds."),)
+        return (policy.about or f"{policy.name} has no thresholds.",)
     if not policy.keeps_backups:
         return ("max_state_error is infinite: state is never backed up, and a loss loses all.",)
     whole, share = policy.max_state_error, _share(policy, placement)
@@ -122,15 +122,6 @@ def _thresholds(policy: Approximate, placement: Placement, share: float) -> list
 def _share(policy: Approximate, placement: Placement) -> float:
     theta = policy.threshold(policy.initial(), placement)
     return theta if isinstance(policy.window, Decaying) else 2 * theta
-
-
-_EXACT = {
-    "mini-batch": "Everything an epoch changed is durable before the epoch counts: exact.",
-    "no-tolerance": "Nothing is backed up: a loss loses all.",
-    "barrier": "A snapshot of all slots every interval; after a loss the source is read again from "
-    "the last complete one: exact.",
-    "upstream-backup": "Every row is durable before it is used, and is used again after a loss: exact.",
-}
 
 
 def _n(number: float) -> str:

@@ -1,12 +1,10 @@
-"""What a policy asks for. Whoever hosts it must carry out every one, in order."""
+"""What a policy asks for. The engine carries out every one, in order (``engine.slot.interpreter``)."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import msgspec
-
-from tether.policies.memory import SlotPolicyState  # noqa: TC001 - msgspec reads annotations
 
 Cause = Literal["theta", "every-epoch", "every-items", "flush", "compaction", "snapshot", "items"]
 """Why a frame was written; shown in stories and by ``tether inspect``. The first four are asked for
@@ -25,28 +23,22 @@ class BackUpState(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-state"
 
 
 class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-failures"):
-    """Make the number of failures durable before the slot goes on (AF-Stream 2019 §3.5.2).
+    """Make the number of failures durable before the slot continues (AF-Stream 2019 §3.5.2).
+
+    All that the policy remembers of the slot is stored with it, and given to ``step`` after the next
+    loss.
 
     Where it falls, for a window gave θ back, this is as needed as where it rises: until the larger θ is
     durable, no epoch may be committed that makes use of it.
     """
 
     failures: int
-    state: SlotPolicyState | None = None
-    """All that the policy knows of the slot: to be stored, and given to ``step`` after the next
-    loss. If only the number is stored, windows give thresholds back later than they could."""
 
 
 class LogRows(msgspec.Struct, frozen=True, kw_only=True, tag="log-rows"):
     """Make the epoch's rows for this slot durable where they come from, before it gets them."""
 
     epoch: int
-
-
-class TrimRows(msgspec.Struct, frozen=True, kw_only=True, tag="trim-rows"):
-    """Logged rows of epochs up to this one are fully processed: they may be deleted."""
-
-    upto: int
 
 
 class TakePart(msgspec.Struct, frozen=True, kw_only=True, tag="take-part"):
@@ -59,4 +51,4 @@ class TakePart(msgspec.Struct, frozen=True, kw_only=True, tag="take-part"):
     """Whether the epoch may be committed only once it is durable."""
 
 
-Instruction = BackUpState | RecordFailures | LogRows | TrimRows | TakePart
+Instruction = BackUpState | RecordFailures | LogRows | TakePart

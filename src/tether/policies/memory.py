@@ -1,4 +1,4 @@
-"""What a policy remembers of a slot between events."""
+"""What a policy remembers of a slot between events: the part that all policies share."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import msgspec
 
 
 class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a policy remembers of one slot between events."""
+    """What the runtime may ask of any policy's state; a policy adds fields in a type of its own.
+
+    It is stored beside the resident state and in commit records. A query may be restarted under another
+    policy: that one reads these two fields of the old one's state, and ignores the rest.
+    """
 
     failures: int = 0
     """k: losses of resident state recovered from so far (in the window, if there is one)."""
-    failed_at: tuple[float, ...] = ()
-    """Where in the stream those losses were, elder first, in the window's unit: the newest thing
-    that may be wrong. Kept only for a window; one whose place is not yet known has no entry."""
     items: int = 0
-    """Rows taken in so far. Kept only for a window that is counted in items, and for a policy that
-    backs up every so many items."""
-    items_saved: int = 0
-    """Rows taken in as of the newest backup of the state. Kept only for such a policy."""
-    part: int | None = None
-    """Newest snapshot that the slot has written a part of: what its next part can build on."""
+    """Rows taken in so far. Kept only for a window that is counted in items, and by exact policies."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from msgspec.structs import replace
-
-from tether.policies.events import EpochApplied, Event, Flushed, Recovered
-from tether.policies.exact import ExactPolicy
-from tether.policies.instructions import BackUpState, Instruction, RecordFailures
+from tether.policies.base import BasePolicy
+from tether.policies.events import EpochApplied, Event
+from tether.policies.instructions import BackUpState, Instruction
 from tether.policies.recovery import LAST_EPOCH
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class MiniBatch(ExactPolicy):
+class MiniBatch(BasePolicy):
     """Back up all that an epoch changed, before the epoch may be committed.
 
     Guarantee: exact. Every committed epoch is durable, and the rows of one that was not committed
@@ -35,6 +33,8 @@ class MiniBatch(ExactPolicy):
         >>> policy.step(policy.initial(), done, Placement())[1]
         (BackUpState(target=0.0, cause='every-epoch', wait=True),)
     """
+
+    about: ClassVar[str] = "Everything an epoch changed is durable before the epoch counts: exact."
 
     @property
     def name(self) -> str:
@@ -62,10 +62,6 @@ class MiniBatch(ExactPolicy):
     ) -> tuple[SlotPolicyState, tuple[Instruction, ...]]:
         """Take one event in; give the new state and what the runtime must do."""
         if isinstance(event, EpochApplied):
-            return state, (BackUpState(target=0.0, cause="every-epoch"),)
-        if isinstance(event, Flushed):
-            return state, (BackUpState(target=0.0, cause="flush"),)
-        if isinstance(event, Recovered):
-            state = replace(state, failures=state.failures + 1)
-            return state, (RecordFailures(failures=state.failures, state=state),)
-        return state, ()
+            backup = BackUpState(target=0.0, cause="every-epoch")
+            return self.counting(state, event), (backup,)
+        return self.usual(state, event)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
 from tether.core.budget import Budget
+from tether.policies.base import BasePolicy
 from tether.policies.events import Event, Recovered
-from tether.policies.memory import SlotPolicyState
 from tether.policies.recovery import EMPTY
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from tether.core.placement import Placement
     from tether.policies.instructions import Instruction
-    from tether.policies.policy import SnapshotSchedule
+    from tether.policies.memory import SlotPolicyState
     from tether.policies.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)
-class NoTolerance:
+class NoTolerance(BasePolicy):
     """Back up nothing; a slot that is lost starts empty.
 
     Guarantee: none. After the first loss the error is unbounded: everything may be gone. It is
@@ -38,6 +38,8 @@ class NoTolerance:
         >>> after.failures, asked
         (1, ())
     """
+
+    about: ClassVar[str] = "Nothing is backed up: a loss loses all."
 
     @property
     def name(self) -> str:
@@ -55,11 +57,6 @@ class NoTolerance:
         return EMPTY
 
     @property
-    def snapshots(self) -> SnapshotSchedule | None:
-        """It takes none."""
-        return None
-
-    @property
     def budget(self) -> Budget:
         """Anything may be lost."""
         return Budget(max_state_error=math.inf, max_lost_items=math.inf, max_unacked_items=math.inf)
@@ -67,10 +64,6 @@ class NoTolerance:
     def describe(self) -> Mapping[str, object]:
         """Settings as plain values."""
         return {"policy": self.name}
-
-    def initial(self) -> SlotPolicyState:
-        """State of a slot that has never failed."""
-        return SlotPolicyState()
 
     def threshold(self, state: SlotPolicyState, placement: Placement) -> float:  # noqa: ARG002
         """Infinite: no divergence is too large."""

@@ -7,13 +7,14 @@ in a test. Nothing here reads a clock, draws a random number or touches a file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.budget import Budget
     from tether.core.placement import Placement
+    from tether.core.windows import Window
     from tether.policies.events import Event
     from tether.policies.instructions import Instruction
     from tether.policies.memory import SlotPolicyState
@@ -76,16 +77,48 @@ class Policy(Protocol):
         """Settings as plain values, for the manifest's fingerprint."""
         ...
 
-    def initial(self) -> SlotPolicyState:
+    @property
+    def window(self) -> Window | None:
+        """How much of the stream an answer covers; None: all of it."""
+        ...
+
+    @property
+    def state_type(self) -> type[SlotPolicyState]:
+        """Type of what it remembers of a slot between events."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """What it does, in one sentence; empty where thresholds say it better."""
+        ...
+
+    def initial(self) -> Any:
         """State of a slot that has never failed."""
         ...
 
-    def threshold(self, state: SlotPolicyState, placement: Placement) -> float:
+    def resumed(self, losses: int, items: int) -> Any:
+        """State of a slot that was under other terms until now.
+
+        All losses so far count as failures, so that the budget pays for them too as far as it can.
+        Where they were in the stream is forgotten, for it may have been told in another window's unit:
+        they count until a whole window has passed.
+
+        Args:
+            losses: How many losses of state the slot has had, under whatever terms.
+            items: Rows that it has taken in, as far as that is known.
+        """
+        ...
+
+    def most_lost_items(self, failures: int, placement: Placement) -> float:
+        """l: items in flight that may be lost after so many failures."""
+        ...
+
+    def threshold(self, state: Any, placement: Placement) -> float:
         """θ: the largest divergence that a slot may carry into a committed epoch now."""
         ...
 
     def step(
-        self, state: SlotPolicyState, event: Event, placement: Placement
-    ) -> tuple[SlotPolicyState, tuple[Instruction, ...]]:
+        self, state: Any, event: Event, placement: Placement
+    ) -> tuple[Any, tuple[Instruction, ...]]:
         """Take one event in; give the new state and what the runtime must do, in order."""
         ...

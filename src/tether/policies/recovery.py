@@ -29,6 +29,8 @@ class Recovery:
     """Whether each change is backed up in its own epoch, so that an old backup can be current."""
     logs_rows: bool = False
     """Whether a slot's rows are made durable before it processes them."""
+    counts_all: bool = False
+    """Whether a slot counts a failure whenever its state was gone, also where that cost nothing."""
     rewinds: bool = False
     """Whether slots go back together, to a snapshot, and the stream is read again from there."""
 
@@ -42,8 +44,8 @@ FROM_BACKUP = Recovery(name="within-bound", exact=False)
 LAST_EPOCH = Recovery(name="last-epoch", every_epoch=True, every_change=True)
 """The slot continues from its backup, which holds the end of the epoch before."""
 
-REPLAY = Recovery(name="replay", every_epoch=True, logs_rows=True)
+REPLAY = Recovery(name="replay", every_epoch=True, logs_rows=True, counts_all=True)
 """The slot restores its backup, and processes its logged rows since then again."""
 
-FROM_SNAPSHOT = Recovery(name="rewind", rewinds=True)
+FROM_SNAPSHOT = Recovery(name="rewind", rewinds=True, counts_all=True)
 """Slots restore their parts of the newest complete snapshot; see :mod:`tether.protocols.rewind`."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tether.core.accounts import Loss
-from tether.policies.memory import SlotPolicyState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,27 +34,8 @@ def terms_of(policy: Policy, placement: Placement) -> str:
         >>> terms_of(Approximate(10), here) == terms_of(Approximate(10), there)
         False
     """
-    told = (policy.name, policy.budget, getattr(policy, "window", None), placement)
+    told = (policy.name, policy.budget, policy.window, placement)
     return blake2b(msgspec.msgpack.encode(told), digest_size=6).hexdigest()
-
-
-def taken_over(state: SlotPolicyState, losses: int) -> SlotPolicyState:
-    """What a policy remembers of a slot that was under other terms until now.
-
-    All losses so far count as failures, so that the budget pays for them too as far as it can. Where
-    they were in the stream is forgotten, for it may have been told in another window's unit: they count
-    until a whole window has passed.
-
-    Args:
-        state: The policy's memory under the old terms.
-        losses: How many losses of state the slot has had, under whatever terms.
-
-    Example:
-        >>> old = SlotPolicyState(failures=1, failed_at=(7.0,), items=9, part=3)
-        >>> taken_over(old, losses=3)
-        SlotPolicyState(failures=3, failed_at=(), items=9, items_saved=0, part=None)
-    """
-    return SlotPolicyState(failures=losses, items=state.items)
 
 
 def counted(
@@ -128,8 +108,8 @@ def _rest(whole: float, paid: float) -> float:
 
 
 def _allowed(policy: Policy, placement: Placement, failures: int) -> float:
-    if getattr(policy, "window", None) is not None:
+    if policy.window is not None:
         return 0.0
-    theta = policy.threshold(SlotPolicyState(failures=failures), placement)
+    theta = policy.threshold(policy.resumed(failures, 0), placement)
     # An exact policy may let state drift, for it makes a loss good; it pays for none.
     return min(theta, policy.budget.max_state_error)

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
-from tether.policies.events import BackupCounts, EpochApplied, Event, Flushed, Recovered, RowsReady
-from tether.policies.exact import ExactPolicy
-from tether.policies.instructions import BackUpState, Instruction, LogRows, RecordFailures, TrimRows
+from tether.policies.base import BasePolicy
+from tether.policies.events import EpochApplied, Event, RowsReady
+from tether.policies.instructions import BackUpState, Instruction, LogRows
+from tether.policies.memory import SlotPolicyState
 from tether.policies.recovery import REPLAY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tether.core.placement import Placement
-    from tether.policies.memory import SlotPolicyState
     from tether.policies.recovery import Recovery
 
 
+class UpstreamState(SlotPolicyState, frozen=True, kw_only=True):
+    """What the policy remembers of a slot."""
+
+    items_saved: int = 0
+    """Rows taken in as of the newest backup of the state."""
+
+
 @dataclass(frozen=True, slots=True)
-class UpstreamBackup(ExactPolicy):
+class UpstreamBackup(BasePolicy):
     """Make every item durable at its sender before it is sent on; back up state now and then.
 
     Intuition: a lost slot alone goes back, to its own last backup, and is given again just what it
     had been given since. Nobody else notices. The price is paid on every item.
 
     Guarantee: exact, also with a source that cannot be read again, for the rows of every epoch are
-    durable before anybody processes them. An item is acknowledged, and its log trimmed, only when
-    a durable backup of the receiver's state holds it.
+    durable before anybody processes them. Logged rows are dropped only when a committed backup of
+    the state holds them (:mod:`tether.backup.retention`).
 
     Args:
         state_every: Part of the items after which the state is backed up: 0.01 is after every 1 %
@@ -75,6 +82,11 @@ class UpstreamBackup(ExactPolicy):
             object.__setattr__(self, "of_items", count("of_items", self.of_items, unit="items"))
         object.__setattr__(self, "most_items", count("most_items", self.most_items, unit="items"))
 
+    state_type: ClassVar[type[UpstreamState]] = UpstreamState
+    about: ClassVar[str] = (
+        "Every row is durable before it is used, and is used again after a loss: exact."
+    )
+
     @property
     def name(self) -> str:
         """Word by which the policy is known."""
@@ -94,7 +106,7 @@ class UpstreamBackup(ExactPolicy):
             "most_items": self.most_items,
         }
 
-    def threshold(self, state: SlotPolicyState, placement: Placement) -> float:  # noqa: ARG002
+    def threshold(self, state: UpstreamState, placement: Placement) -> float:  # noqa: ARG002
         """Infinite: what is not in a backup is replayed, however much it is."""
         return math.inf
 
@@ -116,24 +128,17 @@ class UpstreamBackup(ExactPolicy):
 
     def step(
         self,
-        state: SlotPolicyState,
+        state: UpstreamState,
         event: Event,
         placement: Placement,  # noqa: ARG002
-    ) -> tuple[SlotPolicyState, tuple[Instruction, ...]]:
+    ) -> tuple[UpstreamState, tuple[Instruction, ...]]:
         """Take one event in; give the new state and what the runtime must do, in order."""
-        asked: tuple[Instruction, ...] = ()
         if isinstance(event, RowsReady) and event.items:
-            asked = (LogRows(epoch=event.epoch),)
-        elif isinstance(event, EpochApplied):
-            state = replace(state, items=state.items + event.items)
+            return state, (LogRows(epoch=event.epoch),)
+        if isinstance(event, EpochApplied):
+            state = self.counting(state, event)
             if self.due(state.items, state.items_saved):
                 state = replace(state, items_saved=state.items)
-                asked = (BackUpState(target=0.0, cause="every-items"),)
-        elif isinstance(event, BackupCounts):
-            asked = (TrimRows(upto=event.epoch),)
-        elif isinstance(event, Flushed):
-            asked = (BackUpState(target=0.0, cause="flush"),)
-        elif isinstance(event, Recovered):
-            state = replace(state, failures=state.failures + 1)
-            asked = (RecordFailures(failures=state.failures, state=state),)
-        return state, asked
+                return state, (BackUpState(target=0.0, cause="every-items"),)
+            return state, ()
+        return self.usual(state, event)

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tether.core.windows import Decaying, Hopping
+from tether.policies.memory import SlotPolicyState
 
 if TYPE_CHECKING:
     from tether.core.windows import Window
     from tether.policies.events import EpochApplied, Recovered, WindowEnd
-    from tether.policies.memory import SlotPolicyState
 
 
-def after_epoch(
-    window: Window | None, state: SlotPolicyState, event: EpochApplied
-) -> SlotPolicyState:
+class WindowedState(SlotPolicyState, frozen=True, kw_only=True):
+    """What an approximate policy remembers of a slot."""
+
+    failed_at: tuple[float, ...] = ()
+    """Where in the stream the losses were, elder first, in the window's unit: the newest thing that
+    may be wrong. Kept only for a window; one whose place is not yet known has no entry."""
+
+
+def after_epoch(window: Window | None, state: WindowedState, event: EpochApplied) -> WindowedState:
     """Count an epoch's rows, place losses, and let go those that a sliding window has left."""
     if window is None or isinstance(window, Decaying):
         return state
@@ -35,7 +41,7 @@ def after_epoch(
     return _keeping(state, tuple(at for at in state.failed_at if window.remaining(at, now)))
 
 
-def after_loss(window: Window | None, state: SlotPolicyState, event: Recovered) -> SlotPolicyState:
+def after_loss(window: Window | None, state: WindowedState, event: Recovered) -> WindowedState:
     """Count a failure, and note where it was as far as that is known."""
     failed = replace(state, failures=state.failures + 1)
     if window is None or isinstance(window, Decaying):
@@ -48,9 +54,7 @@ def after_loss(window: Window | None, state: SlotPolicyState, event: Recovered) 
     return _placed(failed, coming if isinstance(window, Hopping) else coming - 1)
 
 
-def after_window(
-    window: Window | None, state: SlotPolicyState, event: WindowEnd
-) -> SlotPolicyState:
+def after_window(window: Window | None, state: WindowedState, event: WindowEnd) -> WindowedState:
     """Let go what a hopping window's end makes past; keep what may be in the next window."""
     if not isinstance(window, Hopping):
         return state
@@ -59,7 +63,7 @@ def after_window(
     return _keeping(state, tuple(at for at in state.failed_at if at >= event.end))
 
 
-def _placed(state: SlotPolicyState, position: float | None) -> SlotPolicyState:
+def _placed(state: WindowedState, position: float | None) -> WindowedState:
     unplaced = state.failures - len(state.failed_at)
     if position is None or unplaced <= 0:
         return state
@@ -68,6 +72,6 @@ def _placed(state: SlotPolicyState, position: float | None) -> SlotPolicyState:
     return replace(state, failed_at=state.failed_at + (latest,) * unplaced)
 
 
-def _keeping(state: SlotPolicyState, kept: tuple[float, ...]) -> SlotPolicyState:
+def _keeping(state: WindowedState, kept: tuple[float, ...]) -> WindowedState:
     gone = len(state.failed_at) - len(kept)
     return replace(state, failures=state.failures - gone, failed_at=kept) if gone else state

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tether.simulate.faults import draw_faults
+from tether.simulate.results import result_of
 from tether.simulate.world import World
 
 if TYPE_CHECKING:
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
 
     from tether.simulate.faults import Fault
     from tether.simulate.scenario import Scenario
-
-MOST_SECONDS = 60.0
-"""What a simulation of 10,000 slots and 1,000 failures may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,41 +83,25 @@ class Report:
     def plain(self) -> dict[str, Any]:
         """One JSON object of the form that ``tether bench --json`` prints."""
         scenario = self.scenario
-        return {
-            "experiment": "simulate",
-            "environment": {
-                "cores": os.cpu_count(),
-                "python": platform.python_version(),
-                **{name: metadata.version(name) for name in ("numpy", "pyarrow")},
-                "seed": scenario.seed,
-                "load_at_start": round(os.getloadavg()[0], 2),
-            },
-            "results": [
-                {
-                    "contender": scenario.policy.name,
-                    "workload": {
-                        "slots": scenario.slots,
-                        "operators": scenario.operators,
-                        "copies": scenario.copies,
-                        "fan_out": scenario.fan_out,
-                        "rounds": scenario.rounds,
-                        "batch": scenario.batch,
-                        "keys": scenario.keys,
-                        "alpha": scenario.alpha,
-                        "policy": dict(scenario.policy.describe()),
-                    },
-                    "repeats": 1,
-                    "median_ms": round(self.wall_seconds * 1000, 2),
-                    "spread_ms": [round(self.wall_seconds * 1000, 2)] * 2,
-                    "answer_checked": True,
-                    "detail": self._detail(),
-                }
-            ],
-            "goals": [
-                _goal("simulate.seconds", round(self.wall_seconds, 2), MOST_SECONDS),
-                _goal("simulate.bound_violations", len(self.violations), 0),
-            ],
+        workload = {
+            "slots": scenario.slots,
+            "operators": scenario.operators,
+            "copies": scenario.copies,
+            "fan_out": scenario.fan_out,
+            "rounds": scenario.rounds,
+            "batch": scenario.batch,
+            "keys": scenario.keys,
+            "alpha": scenario.alpha,
+            "policy": dict(scenario.policy.describe()),
         }
+        return result_of(
+            scenario.policy.name,
+            workload,
+            wall_ms=round(self.wall_seconds * 1000, 2),
+            detail=self._detail(),
+            violations=len(self.violations),
+            seed=scenario.seed,
+        )
 
     def _detail(self) -> dict[str, Any]:
         state, items, unacked = self.lost
@@ -152,10 +131,6 @@ class Report:
             "torn_records_cut": self.torn,
             "violations": list(self.violations[:20]),
         }
-
-
-def _goal(name: str, value: float, most: float) -> dict[str, Any]:
-    return {"id": name, "target": f"<= {most:g}", "value": value, "met": value <= most}
 
 
 def simulate(

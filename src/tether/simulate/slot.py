@@ -39,7 +39,7 @@ from tether.simulate.sums import Sums, encode
 
 if TYPE_CHECKING:
     from tether.core.thresholds import Thresholds
-    from tether.policies.memory import SlotPolicyState
+    from tether.policies.window_effects import WindowedState
     from tether.simulate.clock import Doing
     from tether.simulate.faults import Outcome
     from tether.simulate.items import Message
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
     epoch: int
     receiver: ReceiverState
-    policy_state: SlotPolicyState
+    policy_state: WindowedState
     backup: BackUpState | None
     control: bool
     """Whether something besides state must be durable first: drops, or the number of failures."""
@@ -101,7 +101,7 @@ class Slot:
         receiver = after if after < self.world.scenario.slots else None
         return Outbox(self.world.deliver, receiver, self.wake)
 
-    def remember(self, policy_state: SlotPolicyState) -> None:
+    def remember(self, policy_state: WindowedState) -> None:
         """Go on with this state of the policy, and its thresholds."""
         self.policy_state = policy_state
         self.limits: Thresholds = self.world.scenario.policy.thresholds(

@@ -12,7 +12,7 @@ from tether.simulate.items import ITEM_BYTES
 if TYPE_CHECKING:
     from tether.backup.frames import Frame
     from tether.core.thresholds import Thresholds
-    from tether.policies.memory import SlotPolicyState
+    from tether.policies.window_effects import WindowedState
     from tether.protocols.items import BackUpItems, BackUpPunctuation, DropItems, ReceiverState
     from tether.simulate.faults import Outcome
     from tether.simulate.items import Run
@@ -40,7 +40,7 @@ class Record:
     number: int = 0
     """Number of the newest item in the state, of a record with a frame."""
     receiver: ReceiverState | None = None
-    policy_state: SlotPolicyState | None = None
+    policy_state: WindowedState | None = None
     price: Price | None = None
     """Of a loss that was found, before the slot goes on."""
     runs: tuple[Run, ...] = ()

@@ -58,6 +58,10 @@ class HeapSegment:
     def _shape(self, length: int) -> tuple[int, ...]:
         return (length, self._width) if self._width else (length,)
 
+    def copy(self) -> HeapSegment:
+        """The same content, in memory of its own."""
+        return HeapSegment(self.data.dtype.str, self._width, self.data.copy())
+
     def ensure(self, length: int) -> None:
         """Make room for ``length`` elements."""
         have = len(self.data)

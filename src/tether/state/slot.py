@@ -85,6 +85,22 @@ class SlotState(Declarations):
         header.slot.words[VERSION] = -1
         return cls(store, header, track=track)
 
+    def heap_copy(self) -> SlotState:
+        """A state on the heap as it is now, in memory of its own.
+
+        Example:
+            >>> state = SlotState.heap()
+            >>> total = state.number("total")
+            >>> state.begin(0); total.add(5); state.commit(0)
+            >>> view = state.heap_copy()
+            >>> view.rollback(), view.number("total").value, total.value
+            (True, 0.0, 5.0)
+        """
+        if not isinstance(self._store, HeapStore):
+            raise ArenaError("Only state on the heap can be copied so.", do="Use private().")
+        store = self._store.copy()
+        return type(self)(store, Header(store), track=self._track)
+
     @classmethod
     def open(cls, arena: Arena, *, track: bool = True) -> SlotState:
         """State in an arena, with all primitives that were made in it before.

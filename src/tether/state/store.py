@@ -57,6 +57,13 @@ class HeapStore:
             self._segments[name] = HeapSegment(dtype, width)
         return self._segments[name]
 
+    def copy(self) -> HeapStore:
+        """The same content, in memory of its own."""
+        other = HeapStore()
+        other._segments = {name: segment.copy() for name, segment in self._segments.items()}
+        other._texts = dict(self._texts)
+        return other
+
     def adopt(self, name: str, segment: HeapSegment) -> None:
         """Keep a segment that was made elsewhere under a name of this store."""
         self._segments[name] = segment

@@ -24,7 +24,6 @@ from tether.declared import (
 )
 from tether.operator import EndedWindow
 from tether.output import Output
-from tether.policies.approximate import Approximate
 from tether.policies.no_tolerance import NoTolerance
 from tether.sources.ddl import arrow_schema
 from tether.state.hashing import combine, mix, mix_bytes
@@ -274,7 +273,7 @@ class LocalPipeline:
 
     def _window_of(self, stage: Stage) -> Window | None:
         policy = stage.policy or self._policy
-        return policy.window if isinstance(policy, Approximate) else None
+        return policy.window
 
     def _run_stage(self, stage: Stage, rows: pa.Table) -> tuple[pa.Table, list[pa.RecordBatch]]:
         assert stage.output is not None
@@ -289,8 +288,8 @@ class LocalPipeline:
             mine = rows if stage.parallelism == 1 else rows.filter(pa.array(home == slot.number))
             batches = mine.combine_chunks().to_batches(max_chunksize=self._batch_rows)
             out = Output(stage.output, stage.feedback)
-            slot.run(self.epoch, [b for b in batches if b.num_rows], fed, out, window)
-            given = list(out.drain())
+            rows_in = [batch for batch in batches if batch.num_rows]
+            given = slot.run(self.epoch, rows_in, fed, out, window)
             emitted += given
             fed_back += out.drain_feedback()
             self._reports.append(

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tether.core import accounts
+from tether.engine.slot.hooks import EpochInput, call_hooks
 from tether.operator import Loss
 from tether.policies.events import EpochApplied, Recovered, WindowEnd
 from tether.policies.instructions import BackUpState
@@ -112,11 +113,15 @@ class LocalSlot:
         fed_back: Sequence[pa.RecordBatch],
         out: Output,
         window: EndedWindow | None,
-    ) -> None:
-        """Apply one epoch: hooks in the order of the runtime, then the policy's instructions."""
+    ) -> list[pa.RecordBatch]:
+        """Apply one epoch: the operator's hooks, then the policy's instructions; give what it emits."""
         self.state.begin(epoch)
         try:
-            self._call_hooks(batches, fed_back, out, window)
+            if self._loss is not None:
+                self.operator.on_recover(self._loss)
+            ended = [] if window is None else [window]
+            given = EpochInput(batches, fed_back, lambda _: ended)
+            emitted = list(call_hooks(self.operator, given, out))
         except BaseException:
             self.state.rollback()
             raise
@@ -124,24 +129,7 @@ class LocalSlot:
         if window is not None:
             event = WindowEnd(epoch=epoch, end=window.end)
             self._policy_state, _ = self._policy.step(self._policy_state, event, self.placement)
-
-    def _call_hooks(
-        self,
-        batches: Sequence[pa.RecordBatch],
-        fed_back: Sequence[pa.RecordBatch],
-        out: Output,
-        window: EndedWindow | None,
-    ) -> None:
-        operator = self.operator
-        if self._loss is not None:
-            operator.on_recover(self._loss)
-        for items in fed_back:
-            operator.on_feedback(items, out)
-        for batch in batches:
-            operator.process(batch, out)
-        operator.on_epoch_end(out)
-        if window is not None:
-            operator.on_window_end(window, out)
+        return emitted
 
     def _commit(self, epoch: int, rows: int) -> None:
         divergence = self.state.divergence()

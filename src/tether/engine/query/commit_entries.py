@@ -55,7 +55,7 @@ def has_news(
     is. And where rows end windows, it must know how many there were: a slot that counted from an older
     number would end its windows, and clear its state, in other epochs than it should.
     """
-    if status.frame is not None or status.recovery is not None:
+    if status.must_record or status.frame is not None or status.recovery is not None:
         return True
     by_items = window is not None and window.by == "items"
     counted = by_items and (isinstance(window, Hopping) or policy.recovery.exact)

@@ -24,8 +24,6 @@ from tether.backup.recovery import recover_chain, require_whole
 from tether.core.losses import LossRecord
 from tether.engine.writing.driver_items import items_header
 from tether.engine.writing.items import merge_items, pack_items, unpack_items
-from tether.policies.approximate import Approximate
-from tether.policies.memory import SlotPolicyState
 from tether.policies.terms import terms_of
 
 if TYPE_CHECKING:
@@ -386,9 +384,4 @@ def receipt_name(operator: QueryOperator) -> str:
 
 def _most_lost(operator: QueryOperator, failures: int) -> float:
     """Items that may wait unsaved: l after so many deaths of drivers."""
-    policy = operator.policy
-    if not policy.keeps_backups:
-        return math.inf
-    if not isinstance(policy, Approximate):
-        return 0.0
-    return policy.thresholds(SlotPolicyState(failures=failures), operator.placement).l
+    return operator.policy.most_lost_items(failures, operator.placement)

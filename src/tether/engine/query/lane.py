@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tether.engine.query.feedback_box import FeedbackBox
     from tether.engine.query.lineages import Lineages
     from tether.engine.query.snapshot_keeper import Held, SnapshotKeeper
+    from tether.engine.slot.program import HeldStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class LanePlan:
     operators: Mapping[str, QueryOperator]
     settings: QuerySettings
     store: Store | None
-    address: StoreAddress | None
+    address: StoreAddress | HeldStore | None
     run_id: str
     reports: Reports
     feedback: FeedbackBox

@@ -122,7 +122,7 @@ def _keep_mark(store: BackupStore, marks: Sequence[LogMark]) -> None:
 
 def _has_bound(policies: Sequence[Policy]) -> bool:
     """Whether the policies have a bound that can be widened: exact ones promise that there is none."""
-    return all(p.recovery.bounded and not p.recovery.exact for p in policies)
+    return not any(policy.recovery.exact for policy in policies)
 
 
 def _refusal(problems: Sequence[str], policies: Sequence[Policy]) -> BackupUnreadableError:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tether.engine.operators import QueryOperator, QuerySettings
     from tether.engine.query.catching_up import CatchingUp
     from tether.engine.query.lane import Books
+    from tether.engine.slot.program import HeldStore
 
 
 class SlotOrders:
@@ -30,7 +31,7 @@ class SlotOrders:
         books: Books,
         catching_up: CatchingUp,
         settings: QuerySettings,
-        address: StoreAddress | None,
+        address: StoreAddress | HeldStore | None,
     ) -> None:
         self._books, self._catching_up = books, catching_up
         self._settings, self._address = settings, address

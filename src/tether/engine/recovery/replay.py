@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from tether.engine.messages import StreamClock
+from tether.engine.slot.hooks import EpochInput, Watch, call_hooks, to_the_end
 from tether.engine.slot.windows import ended_windows
 from tether.engine.writing.writer import ENDED, FEEDBACK, ROWS
 from tether.operator import EndedWindow
@@ -14,13 +13,24 @@ from tether.output import Output
 from tether.policies.events import EpochApplied
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from tether.backup.frames import Frame
-    from tether.engine.messages import SlotMemory
     from tether.engine.slot.program import Program
-    from tether.engine.slot.residents import Resident
-    from tether.policies.memory import SlotPolicyState
+    from tether.engine.slot.resident import Resident
+
+
+class _Replaying(Watch):
+    def __init__(self, program: Program, slot: int) -> None:
+        self._program, self._slot = program, slot
+
+    def arrived(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self._program.seen(batch)
+
+    def processed(self) -> None:
+        self._program.reach("during-replay", self._slot)
 
 
 def replay(
@@ -28,8 +38,8 @@ def replay(
     resident: Resident,
     slot: int,
     logged: Mapping[int, Frame],
-    policy_state: SlotPolicyState,
-) -> tuple[SlotPolicyState, int]:
+    policy_state: Any,
+) -> tuple[Any, int]:
     """Run the epochs since the backup again, on the state and nothing else.
 
     What the operator emits and sends back is dropped: it was delivered when the epochs ran first. The
@@ -46,35 +56,31 @@ def replay(
     Returns:
         The policy's memory as of the epoch before the control's, and the number of rows.
     """
-    state, operator, rows = resident.state, resident.operator, 0
+    state, watch, rows = resident.state, _Replaying(program, slot), 0
     for epoch in range(state.version + 1, program.control.epoch):
         parts = logged[epoch].parts if epoch in logged else {}
         state.begin(epoch)
+
+        def ended(
+            rows_in: int, epoch: int = epoch, items: int = policy_state.items, parts: Any = parts
+        ) -> Sequence[EndedWindow]:
+            by_number = ended_windows(program.window, epoch, items, rows_in, StreamClock())
+            return [*by_number, *_logged_windows(parts)]
+
+        given = EpochInput(parts.get(ROWS, ()), parts.get(FEEDBACK, ()), ended)
         out = Output(program.output_schema, program.feedback_schema)
-        for items in parts.get(FEEDBACK, ()):
-            operator.on_feedback(items, out)
-        rows_in = 0
-        for batch in parts.get(ROWS, ()):
-            rows_in += batch.num_rows
-            operator.process(program.seen(batch), out)
-            program.reach("during-replay", slot)
-        operator.on_epoch_end(out)
-        ended = ended_windows(program.window, epoch, policy_state.items, rows_in, StreamClock())
-        for batch in parts.get(ENDED, ()):
-            columns = batch.to_pydict()
-            ended += [
-                EndedWindow(start=start, end=end, by="seconds")
-                for start, end in zip(columns["start"], columns["end"], strict=True)
-            ]
-        for window in ended:
-            operator.on_window_end(window, out)
-        applied = EpochApplied(epoch=epoch, divergence=0.0, items=rows_in)
-        policy_state, _ = program.policy.step(policy_state, applied, program.placement)
+        applied = to_the_end(call_hooks(resident.operator, given, out, watch))
+        # What the policy asked for then was done then.
+        event = EpochApplied(epoch=epoch, divergence=0.0, items=applied.rows)
+        policy_state, _ = program.policy.step(policy_state, event, program.placement)
         state.commit(epoch)
-        rows += rows_in
+        rows += applied.rows
     return policy_state, rows
 
 
-def with_items(memory: SlotMemory, policy_state: SlotPolicyState) -> SlotPolicyState:
-    """The policy's memory with the slot's own count of rows: windows by items need it after a loss."""
-    return msgspec.structs.replace(policy_state, items=memory.items)
+def _logged_windows(parts: Mapping[str, Sequence[pa.RecordBatch]]) -> Iterator[EndedWindow]:
+    """Windows that event time had ended."""
+    for batch in parts.get(ENDED, ()):
+        columns = batch.to_pydict()
+        for start, end in zip(columns["start"], columns["end"], strict=True):
+            yield EndedWindow(start=start, end=end, by="seconds")

@@ -17,11 +17,9 @@ from tether.core.errors import StaleOutputError
 from tether.engine.messages import GENESIS, SlotStatus
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.epoch import SlotEpoch
-from tether.engine.slot.residents import Resident, attached
+from tether.engine.slot.interpreter import Draft, Interpreter
 from tether.output import Output
 from tether.policies.events import Flushed
-from tether.policies.instructions import BackUpState
-from tether.state.executor import executor_name
 from tether.state.table import Table
 
 if TYPE_CHECKING:
@@ -29,12 +27,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tether.engine.slot.resident import Resident
+
 
 class SlotBesideEpochs(SlotEpoch):
     """One slot's work that no epoch's rows are applied in; arguments as for ``SlotEpoch``."""
 
     def flush(self) -> None:
-        """Make durable whatever is not, as of the last committed epoch; then set ``status``.
+        """Back up what is not durable yet, as of the last committed epoch; then set ``status``.
 
         The arena is not used after this: its state is of another lineage from here on, and is
         rolled back, so that what it thinks is durable stays true of its own.
@@ -42,24 +42,17 @@ class SlotBesideEpochs(SlotEpoch):
         with self._at_last_commit() as resident:
             if resident is None:
                 return  # nothing here to save: the backup is all there is
-            state, epoch = resident.state, self._control.epoch
-            memory, divergence = resident.memory(), state.divergence(exact=True)
-            policy_state = self._policy_state(memory)
-            _, instructions = self._policy.step(
-                policy_state, Flushed(epoch=epoch, divergence=divergence), self._placement
-            )
+            state, epoch, memory = resident.state, self._control.epoch, resident.memory()
+            draft = Draft(memory, self._policy_state(memory))
+            divergence = state.divergence(exact=True)
             state.begin(epoch + 1)
-            frame = None
+            policy = Interpreter(self._writer, resident)
             if self._control.snapshot is not None:  # what is flushed is a snapshot, and all wait
-                policy_state, instructions = self._aligned(policy_state)
-                memory = self._take_parts(
-                    resident, memory, instructions, wait=self._control.snapshot.waits
-                )
-            for instruction in instructions:
-                if isinstance(instruction, BackUpState):
-                    frame, memory = self._back_up(resident, memory, instruction)
-            memory = msgspec.structs.replace(memory, lineage=self._attempt)
-            self.status = self._status_of(resident, memory, frame, policy_state)
+                policy.tell(draft, self._aligned())
+            else:
+                policy.tell(draft, Flushed(epoch=epoch, divergence=divergence))
+            draft.memory = msgspec.structs.replace(draft.memory, lineage=self._attempt)
+            self.status = self._status_of(resident, draft)
             state.rollback()
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -71,7 +64,7 @@ class SlotBesideEpochs(SlotEpoch):
             StaleOutputError: The slot is at another epoch by now, or has no state.
         """
         epoch = self._control.epoch
-        with attached(self._program, self._slot, self._owner) as resident:
+        with self._host.attached(self._program, self._slot) as resident:
             view = resident.private_view() if resident.found else None
             if view is not None and (resident.applying or view.state.version == epoch + 1):
                 view.state.rollback()
@@ -94,7 +87,7 @@ class SlotBesideEpochs(SlotEpoch):
     def _at_last_commit(self) -> Iterator[Resident | None]:
         """The resident state at the end of the control's epoch; None where it is not there."""
         epoch = self._control.epoch
-        with attached(self._program, self._slot, self._owner) as resident:
+        with self._host.attached(self._program, self._slot) as resident:
             if resident.found and (resident.applying or resident.state.version == epoch + 1):
                 resident.state.rollback()
             yield resident if self._usable(resident, epoch) else None
@@ -104,7 +97,7 @@ class SlotBesideEpochs(SlotEpoch):
         with self._at_last_commit() as resident:
             if resident is not None:
                 memory = resident.memory()
-                status = self._status_of(resident, memory, None, self._policy_state(memory))
+                status = self._status_of(resident, Draft(memory, self._policy_state(memory)))
                 self.status = msgspec.structs.replace(status, room=resident.room())
 
     def skip(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -117,7 +110,7 @@ class SlotBesideEpochs(SlotEpoch):
             epoch=control.epoch,
             turn=control.turn,
             attempt=self._attempt,
-            executor=executor_name(self._owner),
+            executor=self._host.executor,
             lineage=control.expects(self._slot) or GENESIS,
             failures=0,
             losses=0,
@@ -144,8 +137,8 @@ class SlotBesideEpochs(SlotEpoch):
         for _ in batches:  # a worker that leaves input unread is not used again by Spark
             pass
         if self._program.reach("before-attach", self._slot):
-            Resident(self._program, self._slot, self._owner).remove()
-        with attached(self._program, self._slot, self._owner) as resident:
+            self._host.forget(self._program, self._slot)
+        with self._host.attached(self._program, self._slot) as resident:
             if not self._usable(resident, self._control.kept_version):
                 raise LostStateError(
                     f"Slot {self._slot} of {self._control.operator!r} has lost its state while "
@@ -154,4 +147,4 @@ class SlotBesideEpochs(SlotEpoch):
                     do="Nothing: the whole query goes back to its newest complete snapshot.",
                 )
             memory = resident.memory()
-            self.status = self._status_of(resident, memory, None, self._policy_state(memory))
+            self.status = self._status_of(resident, Draft(memory, self._policy_state(memory)))

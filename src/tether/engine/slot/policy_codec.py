@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tether.policies.memory import SlotPolicyState
-from tether.policies.terms import taken_over
 
 if TYPE_CHECKING:
     from tether.engine.slot.program import Program
 
 encode_policy_state = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(SlotPolicyState).decode
 
 
-def policy_state_of(program: Program, stored: bytes, under: str, losses: int) -> SlotPolicyState:
+@cache
+def _decoder(state_type: type[SlotPolicyState]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(state_type)
+
+
+def policy_state_of(
+    program: Program, stored: bytes, under: str, losses: int, items: int | None = None
+) -> Any:
     """What the program's policy knows of a slot.
 
     Args:
         program: With the policy in force now.
         stored: What was stored; nothing where the slot has never committed.
-        under: Name of the terms that this belongs to. Under others it is not simply gone on with: it
-            may speak of another budget, and of places in another window.
+        under: Name of the terms that this belongs to. Under others it is not simply continued: it may
+            speak of another budget, and of places in another window.
         losses: How many losses the slot has had, under whatever terms.
+        items: Rows that the slot has taken in, where the caller knows better than what was stored.
     """
-    state = _decode(stored) if stored else program.policy.initial()
-    return state if under == program.terms else taken_over(state, losses)
+    policy = program.policy
+    if under == program.terms:
+        return _decoder(policy.state_type).decode(stored) if stored else policy.initial()
+    shared = _decoder(SlotPolicyState).decode(stored) if stored else SlotPolicyState()
+    return policy.resumed(losses, shared.items if items is None else items)

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from tether.policies.policy import Policy
 
 
+@dataclass(frozen=True, eq=False)
+class HeldStore:
+    """A store that the slots' own process holds: they need not open it."""
+
+    store: BackupStore
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """All that the slots of one operator share in one epoch. Travels in the task's closure."""
@@ -34,7 +41,7 @@ class Program:
     """The user's operator, pickled once for the whole query."""
     policy: Policy
     placement: Placement
-    store: StoreAddress | None
+    store: StoreAddress | HeldStore | None
     output_schema: pa.Schema
     faults: tuple[Fault, ...] = field(default=())
     feedback_schema: pa.Schema | None = None
@@ -75,6 +82,8 @@ class Program:
                 "The policy asked for a backup, but the query has no backup store.",
                 do="Pass backup=... to start().",
             )
+        if isinstance(self.store, HeldStore):
+            return self.store.store
         # By value, for an address comes anew with every epoch; its options cannot be hashed.
         key = pickle.dumps((self.store, self.faults))
         if key not in _opened:

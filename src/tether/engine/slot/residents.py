@@ -7,26 +7,31 @@ what others did to it meanwhile.
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tether.core.errors import ArenaError
-from tether.engine.messages import SlotMemory, decode_memory, encode_memory
-from tether.engine.writing.background import forget_notes, notes_of
+from tether.engine.slot.resident import Resident, bound
+from tether.engine.writing.background import forget_notes, look, notes_of, write_later
 from tether.state.arena import Arena, Refused
+from tether.state.executor import executor_name
 from tether.state.header import Phase
 from tether.state.identity import Identity, Owner
 from tether.state.roots import arena_directory, arena_root, free_bytes, sweep
 from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    import pyarrow as pa
+
+    from tether.backup.frames import FrameHeader
+    from tether.engine.messages import PartAtWork, PartDone
     from tether.engine.slot.program import Program
-    from tether.operator import Operator
+    from tether.engine.slot.resident import BoundState
 
 ROOM_BYTES = 16 << 20
 """An arena is begun only where at least this much is free; growth is checked as it happens."""
@@ -38,89 +43,74 @@ class _Attachment:
     def __init__(self, arena: Arena, program: Program) -> None:
         self.arena = arena
         try:
-            self.state = SlotState.open(arena, track=program.policy.keeps_backups)
-            self.operator = _bound_operator(program, self.state)
+            state = SlotState.open(arena, track=program.policy.keeps_backups)
+            self.bound = bound(program, state)
         except BaseException:
             arena.release()
             raise
-
-
-def _bound_operator(program: Program, state: SlotState) -> Operator:
-    operator: Operator = pickle.loads(program.operator)  # noqa: S301 - the query's own
-    operator.setup(state)
-    return operator
-
-
-class PrivateView(NamedTuple):
-    """A state that only this task sees, and the operator bound to it."""
-
-    state: SlotState
-    operator: Operator
-
-    def memory(self) -> SlotMemory:
-        """What the slot remembered when the view's state was as it is now."""
-        return decode_memory(self.state.blob)
 
 
 _kept: dict[tuple[Path, bytes], _Attachment] = {}
 """Attachments of this process, by directory and operator."""
 
 
-class Resident:
-    """One slot's resident state while a task works on it: there, or not (yet)."""
+class ArenaResident(Resident):
+    """A resident state in an arena; other processes of the node find it there."""
 
     def __init__(self, program: Program, slot: int, owner: Owner) -> None:
+        super().__init__()
         self._program, self._slot, self._owner = program, slot, owner
         self._directory = _directory(program, slot, owner)
         self._attachment: _Attachment | None = None
-        self.reason = ""
-        """Why the state cannot be used, where it cannot."""
 
     @property
-    def found(self) -> bool:
-        """Whether there is a whole state, of this program and query."""
-        return self._attachment is not None
-
-    @property
-    def state(self) -> SlotState:
-        """The state; only where it was found, or after ``create``."""
-        assert self._attachment is not None
-        return self._attachment.state
-
-    @property
-    def operator(self) -> Operator:
-        """The operator, bound to the state."""
-        assert self._attachment is not None
-        return self._attachment.operator
+    def bound(self) -> BoundState | None:
+        """The state and its operator."""
+        return None if self._attachment is None else self._attachment.bound
 
     @property
     def arena(self) -> Arena:
         """Where the state is."""
-        assert self._attachment is not None
+        if self._attachment is None:
+            raise ArenaError("There is no resident state.", why=self.reason)
         return self._attachment.arena
 
-    def private_view(self) -> PrivateView:
+    @property
+    def note(self) -> bytes:
+        """Kept in the arena."""
+        return self.arena.note
+
+    def leave_note(self, note: bytes) -> None:
+        """Keep it in the arena."""
+        self.arena.note = note
+
+    def private_view(self) -> BoundState:
         """The state as it is now; what is done to the view, nobody else sees."""
         state = SlotState.private(self.arena, track=self._program.policy.keeps_backups)
-        return PrivateView(state, _bound_operator(self._program, state))
+        return bound(self._program, state)
 
     @property
     def notes(self) -> Path:
         """What the names of notes beside the state begin with."""
         return notes_of(self._directory)
 
-    @property
-    def applying(self) -> bool:
-        """Whether an epoch was half applied when its process died."""
-        return self.found and self.state.phase == Phase.APPLYING
+    def write_later(
+        self,
+        program: Program,
+        header: FrameHeader,
+        parts: Mapping[str, Sequence[pa.RecordBatch]],
+        number: int,
+    ) -> PartAtWork:
+        """Write a frame on a thread of this process, which leaves a note beside the arena."""
+        before = self.memory()
+        # What was being written when this epoch began is asked for again if it is rolled back.
+        at_work = [before.part, before.early.work if before.early else None]
+        keep = {work.attempt for work in at_work if work is not None}
+        return write_later(program, header, parts, self.notes, number, keep=keep)
 
-    def memory(self) -> SlotMemory:
-        """What the slot remembers beside its state."""
-        return decode_memory(self.state.blob)
-
-    def remember(self, memory: SlotMemory) -> None:
-        """Replace it; rolled back with the state."""
-        self.state.blob = encode_memory(memory)
+    def look(self, work: PartAtWork) -> PartDone | None:
+        """Look for the note."""
+        return look(self.notes, work)
 
     def room(self) -> int:
         """Bytes that are free where arenas are."""
@@ -132,7 +122,7 @@ class Resident:
         kept = _kept.get(key)
         if kept is not None:
             kept.arena.acquire()
-            if kept.state.refresh():
+            if kept.bound.state.refresh():
                 self._take(kept)
                 return
             kept.arena.release()
@@ -149,7 +139,7 @@ class Resident:
         self._take(_kept[key])
 
     def _take(self, attachment: _Attachment) -> None:
-        if attachment.state.phase == Phase.RESTORING:
+        if attachment.bound.state.phase == Phase.RESTORING:
             self.reason = "the process that was restoring it died"
             attachment.arena.release()
             return
@@ -166,11 +156,6 @@ class Resident:
         _kept[key] = self._attachment = _Attachment(arena, self._program)
         self.state.begin_restore()
         return self.state
-
-    def finish(self, version: int, memory: SlotMemory) -> None:
-        """The new state is whole: as of epoch ``version``."""
-        self.remember(memory)
-        self.state.finish_restore(version)
 
     def release(self) -> None:
         """Let other processes at the state."""
@@ -189,14 +174,38 @@ class Resident:
 
 
 @contextmanager
-def attached(program: Program, slot: int, owner: Owner) -> Iterator[Resident]:
+def attached(program: Program, slot: int, owner: Owner) -> Iterator[ArenaResident]:
     """A slot's resident state, locked for the length of the block."""
-    resident = Resident(program, slot, owner)
+    resident = ArenaResident(program, slot, owner)
     resident.attach()
     try:
         yield resident
     finally:
         resident.release()
+
+
+class ArenaHost:
+    """Runs slots on arenas of this node.
+
+    Args:
+        owner: The executor's process; its death ends an executor-scoped arena.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    @property
+    def executor(self) -> str:
+        """A name for the executor that no other, earlier or later, has on this host."""
+        return executor_name(self._owner)
+
+    def attached(self, program: Program, slot: int) -> AbstractContextManager[ArenaResident]:
+        """A slot's resident state, locked for the length of the block."""
+        return attached(program, slot, self._owner)
+
+    def forget(self, program: Program, slot: int) -> None:
+        """Remove a slot's resident state."""
+        ArenaResident(program, slot, self._owner).remove()
 
 
 def _identity(program: Program, slot: int) -> Identity:

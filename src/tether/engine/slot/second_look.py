@@ -22,7 +22,7 @@ from tether.operator import Loss  # noqa: TC001 - msgspec reads the annotations 
 
 if TYPE_CHECKING:
     from tether.engine.messages import SlotControl
-    from tether.engine.slot.residents import Resident
+    from tether.engine.slot.resident import Resident
 
 
 class EpochDone(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +60,9 @@ def done_before(resident: Resident, control: SlotControl) -> EpochDone | None:
     if not resident.found or resident.applying or resident.state.version != control.epoch:
         return None
     memory = resident.memory()
-    if (memory.run, memory.turn) != (control.run, control.turn) or not resident.arena.note:
+    if (memory.run, memory.turn) != (control.run, control.turn) or not resident.note:
         return None
-    done = _decode(resident.arena.note)
+    done = _decode(resident.note)
     known = (done.run, done.status.turn, done.status.epoch)
     same = known == (control.run, control.turn, control.epoch)
     return done if same else None

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from tether.backup.frames import FrameHeader
     from tether.engine.slot.program import Program
-    from tether.engine.slot.residents import Resident
 
 _BESIDE = ".part"
 _NOTE = msgspec.json.Decoder(PartDone)
@@ -37,8 +36,10 @@ def write_later(
     program: Program,
     header: FrameHeader,
     parts: Mapping[str, Sequence[pa.RecordBatch]],
-    resident: Resident,
+    notes: Path,
     number: int,
+    *,
+    keep: Collection[str] = (),
 ) -> PartAtWork:
     """Begin to write a frame; what it holds is copied before this returns.
 
@@ -46,13 +47,11 @@ def write_later(
         program: Says where the store is.
         header: Of the frame.
         parts: Its content; the batches may lie in the arena, which changes.
-        resident: The state that it is of; notes are left beside it.
+        notes: What the names of the slot's notes begin with.
         number: The snapshot's, or the export's.
+        keep: Attempts whose notes may still be asked for.
     """
-    # What was being written when this epoch began is asked for again if the epoch is rolled back.
-    before, notes = resident.memory(), resident.notes
-    at_work = [before.part, before.early.work if before.early else None]
-    forget_notes(notes, {work.attempt for work in at_work if work is not None})
+    forget_notes(notes, keep)
     # Arrow's own form is the copy; every part keeps its metadata.
     copies = {name: pack_items(batches) for name, batches in parts.items()}
     note = _note(notes, header.attempt)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tether.engine.messages import EarlyBackup, WrittenFrame
-from tether.engine.writing.background import look, write_later
 from tether.engine.writing.writer import grown, kind_of
 
 if TYPE_CHECKING:
     from tether.engine.messages import SlotMemory
-    from tether.engine.slot.residents import Resident
+    from tether.engine.slot.resident import Resident
     from tether.engine.writing.writer import SlotWriter
     from tether.policies.instructions import BackUpState
 
@@ -38,7 +37,7 @@ def begin_early(
     after = pending.divergence_after
     header = writer.header(memory, kind, instruction.cause, entries, before=before, after=after)
     parts = {name: export.batches for name, export in exports.items()}
-    work = write_later(writer.program, header, parts, resident, pending.token)
+    work = resident.write_later(writer.program, header, parts, pending.token)
     early = EarlyBackup(
         work=work,
         kind=kind,
@@ -66,7 +65,7 @@ def end_early(
         return None, memory
     if early.run != run:
         return None, abandon_early(resident, memory)
-    done = look(resident.notes, early.work)
+    done = resident.look(early.work)
     if done is None:
         return None, memory
     memory = msgspec.structs.replace(memory, early=None)

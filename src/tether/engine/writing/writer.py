@@ -11,10 +11,6 @@ import pyarrow as pa
 from tether.backup.frames import FrameHeader
 from tether.core.errors import BackupError
 from tether.engine.messages import PartDone, PartTaken, WrittenFrame
-from tether.engine.writing.background import write_later
-from tether.engine.writing.items import unpack_items
-from tether.policies.events import RowsReady
-from tether.policies.instructions import LogRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,10 +18,9 @@ if TYPE_CHECKING:
     from tether.backup.frames import FrameKind, FrameRef
     from tether.engine.messages import SlotMemory
     from tether.engine.slot.program import Program
-    from tether.engine.slot.residents import Resident
+    from tether.engine.slot.resident import Resident
     from tether.operator import EndedWindow
     from tether.policies.instructions import BackUpState, Cause, TakePart
-    from tether.policies.memory import SlotPolicyState
     from tether.state.primitive import Export
 
 COMPACT_RATIO = 2.0
@@ -88,25 +83,20 @@ class SlotWriter:
     def log_rows(
         self,
         memory: SlotMemory,
-        policy_state: SlotPolicyState,
         rows: Sequence[pa.RecordBatch],
+        feedback: Sequence[pa.RecordBatch],
         ended: Sequence[EndedWindow],
-    ) -> tuple[FrameRef | None, SlotMemory]:
-        """Make durable what the slot is about to be given, if the policy asks for it.
+    ) -> tuple[FrameRef, SlotMemory]:
+        """Make durable what the slot is about to be given.
 
         Args:
             memory: What the slot remembers.
-            policy_state: What the policy remembers.
             rows: The epoch's rows.
+            feedback: Feedback items for the operator.
             ended: Windows that event time has ended, which no later epoch can find out again.
         """
-        control, policy = self.program.control, self.program.policy
-        feedback = list(unpack_items(control.feedback))
+        control = self.program.control
         items = sum(batch.num_rows for batch in (*rows, *feedback))
-        ready = RowsReady(epoch=control.epoch, items=items + len(ended))
-        _, asked = policy.step(policy_state, ready, self.program.placement)
-        if not any(isinstance(step, LogRows) for step in asked):
-            return None, memory
         parts: dict[str, Sequence[pa.RecordBatch]] = {ROWS: rows, FEEDBACK: feedback}
         if ended:
             starts, ends = [w.start for w in ended], [w.end for w in ended]
@@ -196,7 +186,7 @@ class SlotWriter:
             done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)
             return taken, done, grown(memory, kind, ref.length)
         written = sum(batch.nbytes for batches in parts.values() for batch in batches)
-        work = write_later(self.program, header, parts, resident, number)
+        work = resident.write_later(self.program, header, parts, number)
         self.program.reach("during-backup", self._slot)
         memory = msgspec.structs.replace(grown(memory, kind, written), part=work)
         return taken, None, memory

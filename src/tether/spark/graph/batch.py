@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.serializers import CloudPickleSerializer
 
+from tether.engine.slot.hooks import EpochInput, call_hooks
 from tether.output import Output
 from tether.spark.graph.flow import evaluate
 from tether.spark.graph.plan import SLOT, EpochPlan
@@ -38,12 +39,8 @@ class BatchTask:
         operator.setup(state)
         state.begin(0)
         out = Output(self._output_schema, self._feedback_schema)
-        for batch in batches:
-            if batch.num_rows:
-                operator.process(batch.drop_columns([SLOT]), out)
-                yield from out.drain()
-        operator.on_epoch_end(out)
-        yield from out.drain()
+        rows = (batch.drop_columns([SLOT]) for batch in batches if batch.num_rows)
+        yield from call_hooks(operator, EpochInput(rows), out)
 
 
 def batch_answer(query: PreparedQuery, end: Node) -> DataFrame:

@@ -16,7 +16,6 @@ from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.placement import Placement
 from tether.declared import Linked, amplification_between, check_durable, counted
 from tether.engine.operators import QueryOperator, QuerySettings
-from tether.policies.approximate import Approximate
 from tether.policies.explain import explain, explain_spread
 from tether.spark.graph.exactness import same_again
 from tether.spark.graph.flow import Flow, OperatorNode, evaluate, graph_of
@@ -324,7 +323,7 @@ def _arriving(node: OperatorNode, combine: list[Column] | None, rows: DataFrame)
 
 
 def _window(node: OperatorNode, policy: Policy) -> Window | None:
-    of_policy = policy.window if isinstance(policy, Approximate) else None
+    of_policy = policy.window
     if of_policy is not None and node.window is not None and of_policy != node.window:
         raise QueryRefusedError(
             f"The operator {node.name!r} has the window {node.window}, its policy {of_policy}.",

@@ -11,7 +11,7 @@ from tether.core.graph import SlotId
 from tether.engine.messages import encode_status
 from tether.engine.slot.beside import SlotBesideEpochs
 from tether.engine.slot.misplaced import misplaced
-from tether.engine.slot.residents import Resident
+from tether.engine.slot.residents import ArenaHost
 from tether.spark.tasks.own_rows import own_rows
 from tether.state.executor import executor_process
 from tether.state.identity import Owner
@@ -40,17 +40,17 @@ class SlotTask:
         """Run the slot whose partition this is."""
         context = TaskContext.get()
         assert context is not None, "SlotTask runs inside a Spark task"
-        slot, owner = context.partitionId(), Owner.of(executor_process())
+        slot, host = context.partitionId(), ArenaHost(Owner.of(executor_process()))
         if slot >= self._program.control.slots:
             raise misplaced(f"There is a partition {slot}, beyond the last slot.")
         task = f"{self._program.control.run}/{context.taskAttemptId()}"
-        work = SlotBesideEpochs(self._program, slot, uuid.uuid4().hex, owner, task)
+        work = SlotBesideEpochs(self._program, slot, uuid.uuid4().hex, host, task)
         purpose = self._program.control.purpose
         if purpose != "epoch":
             for _ in batches:  # a worker that leaves input unread is not used again by Spark
                 pass
         if purpose == "clean":
-            Resident(self._program, slot, owner).remove()
+            host.forget(self._program, slot)
         elif purpose == "flush":
             work.flush()
         elif purpose == "probe":

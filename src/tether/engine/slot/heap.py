@@ -1,0 +1,144 @@
+"""Resident state on the heap of one process: for local pipelines and the simulator.
+
+The same primitives, journal and rollback as in an arena; only other processes cannot reach it. So what
+a task leaves half done, when it raises in the middle, is found and rolled back by the next one.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tether.engine.messages import PartAtWork, PartDone
+from tether.engine.slot.resident import BoundState, Resident
+from tether.state.header import Phase
+from tether.state.slot import SlotState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from tether.backup.frames import FrameHeader
+    from tether.engine.slot.program import Program
+    from tether.operator import Operator
+
+_Key = tuple[str, int]
+
+
+@dataclass
+class _Kept:
+    """What is resident of one slot."""
+
+    bound: BoundState | None = None
+    note: bytes = b""
+    written: dict[str, PartDone] = field(default_factory=dict)
+    """Frames that were written while later epochs were to run, by attempt."""
+
+
+class HeapHost:
+    """Keeps the resident states of slots in this process.
+
+    Args:
+        operators: By name, as they were bound to their input; every slot works on a copy of its own.
+        executor: What reports call it.
+    """
+
+    def __init__(self, operators: Mapping[str, Operator], executor: str = "here") -> None:
+        self._operators, self._executor = operators, executor
+        self._kept: dict[_Key, _Kept] = {}
+
+    @property
+    def executor(self) -> str:
+        """What reports call it."""
+        return self._executor
+
+    @contextmanager
+    def attached(self, program: Program, slot: int) -> Iterator[HeapResident]:
+        """A slot's resident state."""
+        kept = self._kept.setdefault((program.control.operator, slot), _Kept())
+        yield HeapResident(program, kept, self._operators[program.control.operator])
+
+    def forget(self, program: Program, slot: int) -> None:
+        """Remove a slot's resident state."""
+        self.lose(program.control.operator, slot)
+
+    def lose(self, operator: str, slot: int) -> None:
+        """Remove a slot's resident state."""
+        self._kept.pop((operator, slot), None)
+
+    def found(self, operator: str, slot: int) -> BoundState | None:
+        """A slot's state and operator, if it is resident."""
+        kept = self._kept.get((operator, slot))
+        return None if kept is None else kept.bound
+
+
+class HeapResident(Resident):
+    """A resident state on the heap."""
+
+    def __init__(self, program: Program, kept: _Kept, operator: Operator) -> None:
+        super().__init__()
+        self._program, self._kept, self._operator = program, kept, operator
+        if kept.bound is None:
+            self.reason = "no resident state here"
+        elif kept.bound.state.phase == Phase.RESTORING:
+            self.reason, kept.bound = "whoever was restoring it failed", None
+
+    @property
+    def bound(self) -> BoundState | None:
+        """The state and its operator."""
+        return self._kept.bound
+
+    @property
+    def note(self) -> bytes:
+        """What the last task left."""
+        return self._kept.note
+
+    def leave_note(self, note: bytes) -> None:
+        """Replace it."""
+        self._kept.note = note
+
+    def private_view(self) -> BoundState:
+        """A copy of the state and of the operator that is bound to it."""
+        return self._bind(self.state.heap_copy())
+
+    def create(self) -> SlotState:
+        """Make a new, empty state; its restore has begun."""
+        state = SlotState.heap(track=self._program.policy.keeps_backups)
+        self._kept.bound = self._bind(state)
+        self._kept.note = b""
+        self._kept.written.clear()
+        state.begin_restore()
+        return state
+
+    def _bind(self, state: SlotState) -> BoundState:
+        operator = copy.copy(self._operator)
+        operator.setup(state)
+        return BoundState(state, operator)
+
+    def remove(self) -> None:
+        """Remove the state."""
+        self._kept.bound = None
+
+    def write_later(
+        self,
+        program: Program,
+        header: FrameHeader,
+        parts: Mapping[str, Sequence[pa.RecordBatch]],
+        number: int,
+    ) -> PartAtWork:
+        """Write it now, and let a later epoch find out: as if the writer had been fast."""
+        try:
+            program.reach("during-writing", header.slot)
+            done = PartDone(number=number, ref=program.open_store().append(header, parts))
+        except Exception as error:  # whatever it is, it is told as a writer would
+            done = PartDone(number=number, failed=f"{type(error).__name__}: {error}")
+        self._kept.written[header.attempt] = done
+        return PartAtWork(number=number, attempt=header.attempt, writer=(0, ""))
+
+    def look(self, work: PartAtWork) -> PartDone | None:
+        """How the writing ended."""
+        lost = PartDone(number=work.number, failed="the process that was writing it died")
+        return self._kept.written.get(work.attempt, lost)

@@ -1,0 +1,71 @@
+"""The input of a local query: rows of epochs, kept as long as they may be read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.core.errors import TetherError
+
+if TYPE_CHECKING:
+    from tether.local.cluster import Feed
+
+
+class LocalStream:
+    """See :class:`tether.engine.ports.Stream`."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[int, Feed] = {}
+        self._announced: int | None = None
+        self.next_epoch = 0
+
+    def add(self, feed: Feed) -> int:
+        """Rows of one more epoch have come; gives its number."""
+        epoch = max(self._feeds, default=self.next_epoch - 1) + 1
+        self._feeds[epoch] = feed
+        return epoch
+
+    def feed(self, epoch: int) -> Feed:
+        """The rows of an epoch."""
+        return self._feeds[epoch]
+
+    def committed(self, epoch: int) -> None:
+        """An epoch is committed: the next one follows."""
+        self.next_epoch = epoch + 1
+
+    def forget_before(self, epoch: int) -> None:
+        """Earlier epochs are never read again."""
+        for old in [one for one in self._feeds if one < epoch]:
+            del self._feeds[old]
+
+    def check(self, read_from: int) -> None:
+        """Whether the rows are still there."""
+        if read_from not in self._feeds and read_from != self.next_epoch:
+            raise TetherError(
+                f"The rows of epoch {read_from} are not kept any more.",
+                why="They were dropped when a later snapshot was complete.",
+                do="Please report it.",
+            )
+
+    def rows_of(self, epoch: int) -> object:
+        """The very rows."""
+        return self._feeds[epoch]
+
+    def announce(self, read_from: int) -> None:
+        """Note what is about to be done."""
+        self._announced = read_from
+
+    def announced(self) -> int | None:
+        """What was announced and not finished."""
+        return self._announced
+
+    def take_back(self, epoch: int) -> None:
+        """Nobody has used output of epochs that are run again."""
+        del epoch
+
+    def go_back(self, read_from: int) -> None:
+        """Let the next epoch be this one."""
+        self.next_epoch = read_from
+
+    def done(self) -> None:
+        """It is finished."""
+        self._announced = None
