@@ -246,7 +246,7 @@ class Query:
 
     @property
     def _rewinding(self) -> bool:
-        """Whether Spark's query has ended, or is about to, only to be begun anew."""
+        """Whether Spark's query has ended, or is about to, only to be started again."""
         return self._driver.rewind_wanted and self._supervisor.watching
 
     def _await(self, timeout: float | None) -> bool | None:

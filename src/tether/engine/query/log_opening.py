@@ -126,7 +126,7 @@ def _has_bound(policies: Sequence[Policy]) -> bool:
 
 
 def _refusal(problems: Sequence[str], policies: Sequence[Policy]) -> BackupUnreadableError:
-    do = "Put the newest copies of backup and checkpoint back, or start anew with both empty."
+    do = "Put the newest copies of backup and checkpoint back, or start again with both empty."
     if _has_bound(policies):
         do += (
             " Or start with accept_damage=True: the query then goes on from what is left, and tells "

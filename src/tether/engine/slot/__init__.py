@@ -1,1 +1,8 @@
-"""What one slot does in one epoch: attach, process, back up, commit, report."""
+"""What one slot does in one epoch.
+
+- ``epoch``: the protocol, step by step; ``beside``: what is asked of a slot between epochs;
+- ``hooks``: the order in which an operator is called; ``interpreter``: does what policies ask for;
+- ``resident``: state while a task works on it: in an arena (``residents``) or on the heap (``heap``);
+- ``program``: what all slots of an operator are told; ``second_look``: output that is asked for twice;
+- ``windows``, ``phases``, ``policy_codec``, ``blame``, ``misplaced``: the rest.
+"""

@@ -84,7 +84,7 @@ class Program:
             )
         if isinstance(self.store, HeldStore):
             return self.store.store
-        # By value, for an address comes anew with every epoch; its options cannot be hashed.
+        # By value, for an address comes with every epoch; its options cannot be hashed.
         key = pickle.dumps((self.store, self.faults))
         if key not in _opened:
             _opened[key] = with_trouble(

@@ -3,7 +3,7 @@
 Spark begins a stream with the newest entry of ``offsets``: if ``commits`` has it, with the epoch after
 it; if not, with that epoch once more. So to read from epoch r on, entries of ``offsets`` above r and of
 ``commits`` from r on are removed. Epoch r then has the same rows as before. The epochs after it are cut
-anew: by sources with a limit per epoch as before, by others as large as they find it.
+again: by sources with a limit per epoch as before, by others as large as they find it.
 
 Sources of files keep a list of the files that each epoch was given. Were it left longer than the
 offsets, Spark would give all those files in one epoch; so it is cut too, where that can be done.
@@ -65,7 +65,7 @@ class SparkCheckpoint:
                 f"The query cannot go back to epoch {read_from}.",
                 why="Spark's checkpoint has no offsets of it any more: it keeps those of "
                 "spark.sql.streaming.minBatchesToRetain epochs.",
-                do="Start anew with an empty backup directory and checkpoint; take snapshots more "
+                do="Start again with an empty backup directory and checkpoint; take snapshots more "
                 "often, or let Spark keep more epochs.",
             )
 

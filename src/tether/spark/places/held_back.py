@@ -3,7 +3,7 @@
 A slot's task prefers the executor that held its state. Where that dies while the task runs, Spark keeps
 the task for it until ``spark.locality.wait`` is over, as long as other executors of the stage live; and
 that wait must be long, for it is what pins slots. A new job has no such preference: the lost slot's
-anchor is gone with its executor. So the epoch's jobs are broken off and begun anew, which slots that
+anchor is gone with its executor. So the epoch's jobs are broken off and started again, which slots that
 have done the epoch already take as any second attempt.
 """
 
@@ -55,7 +55,7 @@ class HeldBack:
         """Around an epoch's jobs.
 
         Raises:
-            HeldBackError: They were broken off, and should be begun anew.
+            HeldBackError: They were broken off, and should be started again.
         """
         if self._thread is None:
             self._thread = InheritableThread(target=self._watch, daemon=True)

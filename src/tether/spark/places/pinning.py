@@ -1,7 +1,7 @@
 """Slots stay where they are: a cached one-row-per-slot anchor table that Spark's scheduler follows.
 
 An inner join with a cached table makes the cached block's executor the preferred place of the task.
-When that executor dies its blocks die with it, and Spark builds them anew elsewhere: the slot moves,
+When that executor dies its blocks die with it, and Spark builds them again elsewhere: the slot moves,
 finds no resident state there, and recovers. Public DataFrame API only.
 """
 
@@ -40,7 +40,7 @@ class Anchor:
 
     def __init__(self, session: SparkSession, slots: int, patience: float = 20.0) -> None:
         _await_executors(session, patience)
-        # It lingers in Java: when an executor has died its anchors are made anew within the tasks of
+        # It lingers in Java: when an executor has died its anchors are made again within the tasks of
         # the slots, and there a Python function would have to wait for a second Python worker to start.
         linger = (
             f"reflect('java.lang.Thread', 'sleep', {round(1000 * SPREAD_SECONDS)}L) AS lingered"

@@ -1,4 +1,4 @@
-"""When slots are to be spread anew: executors have joined, and the slots sit on the others.
+"""When slots are to be spread again: executors have joined, and the slots sit on the others.
 
 A slot stays where it is while its executor lives. When that dies its slots go to the ones that are
 left, and stay there, so a replacement that Spark starts would be idle for the rest of the query. A
@@ -33,7 +33,7 @@ class Spreading:
         self._asked = False
 
     def wanted(self, executors: int, places: Iterable[list[str]]) -> bool:
-        """Whether to spread the slots anew now.
+        """Whether to spread the slots again now.
 
         Args:
             executors: How many there are; they must be as many as the last time, for when one has

@@ -1,7 +1,7 @@
-"""Keeping one query running over several of Spark's: after a loss it is stopped, taken back, begun anew.
+"""Keeping one query running over several of Spark's: after a loss it is stopped, taken back, restarted.
 
 The order makes a crash at any step harmless: what is being done is told durably; sinks take back what
-will be given again; Spark's logs are cut; the note is removed; Spark begins anew. Whoever finds the
+will be given again; Spark's logs are cut; the note is removed; Spark starts again. Whoever finds the
 note does all of it again.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Supervisor:
-    """Watches Spark's query, and begins it anew when its driver asks for a rewind.
+    """Watches Spark's query, and restarts it when its driver asks for a rewind.
 
     Args:
         driver: The query's driver.
@@ -46,7 +46,7 @@ class Supervisor:
 
     @property
     def watching(self) -> bool:
-        """Whether Spark's query, should it end, may be begun anew."""
+        """Whether Spark's query, should it end, may be restarted."""
         with self._changed:
             return self._thread is not None and not self._over
 
@@ -62,7 +62,7 @@ class Supervisor:
             return self.current is not ended
 
     def stop(self) -> None:
-        """Begin nothing anew from now on, and let Spark stop."""
+        """Restart nothing from now on, and let Spark stop."""
         with self._changed:
             self._stopping = True
             current = self.current
@@ -88,7 +88,7 @@ class Supervisor:
                 self._changed.notify_all()
 
     def _once(self) -> bool:
-        """Wait for Spark's query to end; begin anew if that is what it ended for."""
+        """Wait for Spark's query to end; restart it if that is what it ended for."""
         try:
             self.current.awaitTermination()
         except Exception:
