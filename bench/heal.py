@@ -83,7 +83,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
                 got = _kill_once(session, directory, case)
                 outcomes[name].append(got)
                 say(f"heal: kill {number + 1} of {kills}, {name}, seed {seed + number}: {got}")
-        cost = Experiment("heal", seed=seed, repeats=2 if quick else 9)
+        cost = Experiment("heal", seed=seed, repeats=1 if quick else 9)
         write_epochs(directory / "in", _epochs((30 if quick else 90) + WARM_UP, rows, seed))
         plain = tether.Approximate(1e6)
         healing = tether.Approximate(1e6, heal=tether.Barrier(30))
