@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 INPUTS = 3
 SUNION, UNION = "SUnion", "plain union"
+NOT_YET = "operators with state do not answer from tentative rows on Spark yet"
+LATER = {
+    "worst_delay_to_x": 1.0,
+    "stable_withdrawn": 0.0,
+    "duplicates": 0.0,
+    "wrong_after": 0.0,
+    "tentative_below_alpha_x": 0.0,
+}
 SCHEMA = json.dumps(
     {
         "type": "struct",
@@ -63,6 +71,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     goals = [
         Goal("reconcile.sunion_throughput", ">=", 0.8, experiment.ratio(UNION, SUNION)),
         Goal("reconcile.switch_epochs", "<=", 2, max(each["epochs"] for each in switched)),
+        *(Goal(f"reconcile.{id_}", "<=", target, None, NOT_YET) for id_, target in LATER.items()),
     ]
     report = experiment.report(goals, {"rows": INPUTS * rows, "epochs": entries, "inputs": INPUTS})
     report["delay_by_bucket"], report["switches"] = delays, switched
