@@ -155,3 +155,20 @@ def test_a_whole_that_is_settled_after_a_clear_replaces_what_the_backups_hold(
     assert state.divergence() == 15.0
     begun.settle()
     assert (state.divergence(), state.dirty_entries()) == (2.0, 1)
+
+
+def test_what_was_restored_is_durable():
+    first = SlotState.heap()
+    counts = first.table("counts", {"k": pa.int64()}, {"n": "int64"})
+    first.begin(0)
+    counts.add([pa.array([1, 2])], n=[5, 7])
+    parts = {name: export.batches for name, export in first.export(0.0).items()}
+    second = SlotState.heap()
+    again = second.table("counts", {"k": pa.int64()}, {"n": "int64"})
+    second.begin_restore()
+    second.restore(parts)
+    second.finish_restore(0)
+    second.begin(1)
+    again.add([pa.array([1])], n=[1])
+    assert second.divergence(exact=True) == 1.0
+    assert second.export(0.0)["counts"].entries == 1
