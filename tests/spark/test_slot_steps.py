@@ -21,7 +21,7 @@ from tether.engine.query.log_opening import _has_bound
 from tether.engine.query.rewinder import Rewinder
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.epoch import SlotEpoch
-from tether.engine.slot.residents import _kept, attached
+from tether.engine.slot.residents import ArenaHost, _kept, attached
 from tether.engine.slot.windows import ended_windows
 from tether.policies.approximate import Approximate
 from tether.state.identity import Owner
@@ -159,7 +159,9 @@ def test_a_slot_whose_backups_have_gaps_gets_a_whole_one(made):
     assert partial.frame.kind == "partial"
     program = harness.program(2)
     control = msgspec.structs.replace(program.control, in_doubt=frozenset([0]))
-    work = SlotEpoch(dataclasses.replace(program, control=control), 0, uuid.uuid4().hex, ME)
+    work = SlotEpoch(
+        dataclasses.replace(program, control=control), 0, uuid.uuid4().hex, ArenaHost(ME)
+    )
     list(work.run(iter([pa.RecordBatch.from_pydict({"k": [1] * 8})])))
     assert work.status.frame.kind == "full"
 
@@ -201,4 +203,3 @@ def test_only_a_bound_can_be_widened():
     assert _has_bound([Approximate(1)])
     for policy in (tether.MiniBatch(), tether.UpstreamBackup(), tether.Barrier(1)):
         assert not _has_bound([Approximate(1), policy])
-    assert not _has_bound([tether.NoTolerance()])
