@@ -88,9 +88,9 @@ wheel: environment jar ## build the wheel, with the state store's jar in it
 # Existing pins are kept; make lock ARGS=--upgrade takes the newest that pyproject.toml allows.
 COMPILE = $(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" $(ARGS)
-EXTRAS := --extra spark --extra cli --extra s3
+EXTRAS := --extra spark --extra cli --extra s3 --extra ui
 # What only tests and benchmarks need: adapters of other libraries, plots, a solver.
-MORE_EXTRAS := --extra plots --extra plan --extra river --extra sketches
+MORE_EXTRAS := --extra plots --extra spans --extra plan --extra river --extra sketches
 
 lock: environment ## pin all packages in requirements/, from pyproject.toml
 	$(COMPILE) pyproject.toml $(EXTRAS) --output-file requirements/runtime.txt

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tether.spark.changes.feed import to_changes
     from tether.spark.changes.memory import to_memory
     from tether.spark.changes.reader import read_changes
+    from tether.spark.epoch_lines import EpochLines
     from tether.spark.epoch_sink import to_epochs
     from tether.spark.graph.consistency import ASP, BSP, SSP
     from tether.spark.query import Query
@@ -42,6 +43,7 @@ __all__ = [
     "Barrier",
     "Decaying",
     "EndedWindow",
+    "EpochLines",
     "Hopping",
     "Loss",
     "MiniBatch",
@@ -67,6 +69,7 @@ _NEEDS_SPARK = {
     "ASP": "tether.spark.graph.consistency",
     "BSP": "tether.spark.graph.consistency",
     "SSP": "tether.spark.graph.consistency",
+    "EpochLines": "tether.spark.epoch_lines",
     "Query": "tether.spark.query",
     "ingest": "tether.sources.exchange.ingest",
     "read_changes": "tether.spark.changes.reader",
@@ -82,6 +85,10 @@ _NEEDS_SPARK = {
 
 def __getattr__(name: str) -> Any:
     """Import what needs PySpark only when it is asked for, with a clear word if it is missing."""
+    if name == "ui":
+        from importlib import import_module  # noqa: PLC0415 - lazily, as all of this
+
+        return import_module("tether.ui")
     if name not in _NEEDS_SPARK:
         raise AttributeError(f"module 'tether' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - lazily, as all of this

@@ -177,6 +177,7 @@ def files_of(work: Path) -> list[str]:
     """All files of Tether's, by name; Spark's own are Spark's to keep."""
     places = [work / "backup", work / "checkpoint" / "tether"]
     found = [path for place in places for path in place.rglob("*") if path.is_file()]
+    found = [path for path in found if path.suffix != ".feed"]  # nothing is restored from those
     return sorted(path.relative_to(work).as_posix() for path in found)
 
 

@@ -185,3 +185,31 @@ def test_a_broken_rule_is_noticed(broken: str) -> None:
         return False
 
     assert any(wrong(seed) for seed in range(600)), f"no schedule noticed: {broken}"
+
+
+def test_a_snapshot_that_is_asked_for_begins_at_once_but_never_beside_another() -> None:
+    from tether.core.graph import SlotId
+    from tether.policies.barrier import Barrier
+    from tether.protocols.snapshots import (
+        BeginSnapshot,
+        CompleteRecorded,
+        CoordinatorState,
+        EpochBegins,
+        PartDurable,
+        coordinate,
+    )
+
+    slot = SlotId("sum", 0)
+    policy, slots = Barrier(100), frozenset([slot])
+    state, begun = coordinate(
+        CoordinatorState(), EpochBegins(epoch=0, readable=1000), policy, slots
+    )
+    assert begun == (BeginSnapshot(number=0, hold_sources=False),)
+    state, none = coordinate(state, EpochBegins(epoch=1, readable=1000, asked=True), policy, slots)
+    assert none == ()  # one is under way
+    state, _ = coordinate(state, PartDurable(slot=slot, number=0), policy, slots)
+    state, _ = coordinate(state, CompleteRecorded(number=0), policy, slots)
+    state, none = coordinate(state, EpochBegins(epoch=2, readable=1000), policy, slots)
+    assert none == ()
+    state, begun = coordinate(state, EpochBegins(epoch=3, readable=1000, asked=True), policy, slots)
+    assert begun == (BeginSnapshot(number=1, hold_sources=False),)

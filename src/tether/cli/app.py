@@ -18,6 +18,7 @@ from tether.cli.inspect import inspect
 from tether.cli.plan import plan
 from tether.cli.run import run
 from tether.cli.simulate import simulate
+from tether.cli.ui import ui
 from tether.core.errors import TetherError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command()(bench)
 app.command()(plan)
 app.command()(simulate)
 app.command()(gateway)
+app.command()(ui)
 
 
 @app.command()

@@ -10,6 +10,8 @@ import typer
 from tether.backup.inspect import as_plain, describe_store
 from tether.backup.opening import open_store
 from tether.core.errors import BadValueError
+from tether.observe.digest import digest_of
+from tether.observe.reading import FeedReader
 from tether.sql.checkpoint import describe_checkpoint, is_checkpoint
 
 
@@ -38,10 +40,15 @@ def inspect(
     report = as_plain(
         describe_store(open_store(backup, storage_options=storage_options), verify=verify)
     )
+    reader = FeedReader(backup, storage_options or None)
+    reader.look()
+    report["feed"] = digest_of(reader.feed)
     if as_json:
         print(_json(report))
         return
     _show(report, list_frames=frames)
+    if report["feed"]:
+        _show_feed(report["feed"])
 
 
 def _json(report: dict[str, Any]) -> str:
@@ -131,6 +138,18 @@ def _show(report: dict[str, Any], *, list_frames: bool) -> None:
         _show_frames(console, Table, report)
     for line in report["damage"]:
         console.print(f"[red]damage[/red] {line}", highlight=False)
+
+
+def _show_feed(feed: dict[str, Any]) -> None:
+    last = feed["last_epoch"]
+    print(f"last heard of: epoch {last}, {feed['state']}; {feed['epochs']:,} epochs in the feed")
+    print(f"bound then: at most {feed['spent']} of {feed['promised']}, at worst {feed['worst']}")
+    for failure in feed["failures"]:
+        print(
+            f"  failure {failure['number']}, epoch {failure['epoch']}: {failure['slots']} slots, "
+            f"lost at most {failure['lost']} of {failure['allowed']}"
+        )
+    print("the whole of it as a page: tether ui <this directory>")
 
 
 def _shown(number: float | str) -> str:

@@ -240,6 +240,8 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     frame: WrittenFrame | None
     recovery: RecoveryReport | None
     seconds: dict[str, float]
+    changed: int = 0
+    """Entries of state that the epoch changed: what a policy that loses nothing would have written."""
     feedback: bytes = b""
     """Feedback items sent in this epoch, as an Arrow stream."""
     feedback_epoch: int = -1

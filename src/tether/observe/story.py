@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tether.engine.messages import SlotStatus
 
@@ -54,22 +54,36 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     operator: str = ""
     slot: int = -1
-    detail: dict[str, object] = {}
+    detail: dict[str, Any] = {}
+    number: int = 0
+    """Counts up from 1 within a run of the query."""
 
 
 class Story:
-    """A query's account of itself; safe to read from any thread."""
+    """A query's account of itself; safe to read from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        tell: Called with every event that is added, in order; it must be quick.
+    """
+
+    def __init__(self, tell: Callable[[Event], None] | None = None) -> None:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._lock = threading.Lock()
         self._places: dict[tuple[str, int], str] = {}
+        self._tell, self._number = tell, 0
+
+    def _append(self, event: Event) -> None:
+        self._number += 1
+        event = msgspec.structs.replace(event, number=self._number)
+        self._events.append(event)
+        if self._tell is not None:
+            self._tell(event)
 
     def add(self, what: What, cause: str, epoch: int, **detail: object) -> None:
         """Note something that concerns the query as a whole."""
         event = Event(at=time.time(), epoch=epoch, what=what, cause=cause, detail=detail)
         with self._lock:
-            self._events.append(event)
+            self._append(event)
 
     def add_epoch(self, statuses: Iterable[SlotStatus]) -> None:
         """Note what the slots report of an epoch, beyond plain work."""
@@ -78,13 +92,14 @@ class Story:
                 key = (status.operator, status.slot)
                 moved_from = self._places.get(key)
                 self._places[key] = status.executor
-                self._events.extend(_events_of(status, moved_from, time.time()))
+                for event in _events_of(status, moved_from, time.time()):
+                    self._append(event)
 
     def add_unflushed(self, slots: Iterable[tuple[str, int]], epoch: int) -> None:
         """Note slots whose state was gone when the query stopped: the next start counts the loss."""
         with self._lock:
             for operator, slot in slots:
-                self._events.append(
+                self._append(
                     Event(
                         at=time.time(),
                         epoch=epoch,
@@ -151,7 +166,13 @@ def _events_of(status: SlotStatus, was_on: str | None, at: float) -> list[Event]
     if status.recovery is not None:
         told = msgspec.structs.asdict(status.recovery)
         del told["loss"]  # the other fields say it, for people
-        facts = {"failures": status.failures, "theta": status.theta, "executor": status.executor}
+        facts: dict[str, object] = {
+            "failures": status.failures,
+            "theta": status.theta,
+            "executor": status.executor,
+        }
+        if status.recovery.loss is not None:
+            facts["allowed"] = status.recovery.loss.theta  # what it could have cost at most
         add("recovery", status.recovery.reason, **told, **facts)
     if status.rolled_back:
         add("rollback", "the task was run again")

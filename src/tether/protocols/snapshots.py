@@ -58,6 +58,8 @@ class EpochBegins(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-begins")
     """What a clock that never goes back shows now."""
     readable: int | None = None
     """How many epochs before this one the source can give again; None: all."""
+    asked: bool = False
+    """Whether a person wants one now, whatever the interval says."""
 
 
 class PartDurable(msgspec.Struct, frozen=True, kw_only=True, tag="part-durable"):
@@ -210,7 +212,8 @@ def _epoch(
     readable = float("inf") if event.readable is None else event.readable
     if behind >= readable:
         return state, (StopStream(behind=behind),)
-    elapsed = float("inf") if state.begun is None else now - state.begun
+    at_once = state.begun is None or (event.asked and state.number is None)
+    elapsed = float("inf") if at_once else now - state.begun  # type: ignore[operator]
     asked: tuple[CoordinatorInstruction, ...] = ()
     if state.number is not None and not state.recording:
         if elapsed < policy.interval * policy.patience and behind < readable - WAIT_EPOCHS:

@@ -10,8 +10,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tether.engine.query.rewinder import finish_rewind
+from tether.observe.card import card
 from tether.planning.rates import measured_rates
-from tether.spark.graph.exactness import barrier_of
+from tether.spark.actions import offer_actions
+from tether.spark.graph.exactness import barrier_of, heal_of
 from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
 from tether.spark.graph.shape import graph_of_flow, topology_of_flow
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
 
     from tether.core.bound import Bound
     from tether.core.errors import TetherError
+    from tether.observe.feed import Feed
     from tether.observe.story import Event
     from tether.planning.topology import Partitioning, Topology
     from tether.spark.graph.prepared import PreparedQuery
     from tether.spark.running.stores import OpenStore
+    from tether.ui.serving import Page
 
 
 class Query:
@@ -55,6 +59,7 @@ class Query:
         self._throwaway_checkpoint = throwaway_checkpoint
         self._closing = threading.Lock()
         self._closed = False
+        self._page: Page | None = None
 
     @property
     def _query(self) -> StreamingQuery:
@@ -210,6 +215,36 @@ class Query:
         rates = measured_rates(graph_of_flow(flow), every.values(), folding=folding)
         return topology_of_flow(flow, rates, correlated=correlated, partitionings=partitionings)
 
+    @property
+    def feed(self) -> Feed:
+        """Events, figures of every epoch and all slots: what the live page and the metrics show."""
+        return self._driver.feed.feed
+
+    def snapshot(self) -> None:
+        """Begin a snapshot with the next epoch, whatever the policy's interval says.
+
+        Raises:
+            BadValueError: The query's policy takes no snapshots.
+        """
+        self._driver.snapshot()
+
+    def serve_page(self, **options: Any) -> Page:
+        """Serve the live page, as ``tether.ui.serve`` does; it ends with the query."""
+        from tether.ui import serve  # noqa: PLC0415 - needs an extra
+
+        self._page = serve(**options)
+        return self._page
+
+    def plot(self) -> Any:
+        """Divergence, backups and failures over time, as a matplotlib figure (extra ``plots``)."""
+        from tether.observe.plotting import plot  # noqa: PLC0415 - needs an extra
+
+        return plot(self.feed)
+
+    def _repr_html_(self) -> str:
+        """A card with the bound, for notebooks."""
+        return card(self.feed)
+
     def table(self, name: str, operator: str | None = None) -> DataFrame:
         """A table of an operator's state as it is now: read by every action, in the slots' place.
 
@@ -288,6 +323,8 @@ class Query:
                 self._driver.end(flush=flush)
             finally:
                 release(self._stores)
+                if self._page is not None:
+                    self._page.stop()
                 if self._throwaway_checkpoint is not None:
                     shutil.rmtree(self._throwaway_checkpoint, ignore_errors=True)
 
@@ -324,8 +361,10 @@ def start_query(
         release(stores)
         raise
     driver.on_failure = supervisor.halt
-    driver.identify(str(supervisor.current.id))
+    driver.identify(str(supervisor.current.id), name)
     driver.open_early()
     if rewinds:
         supervisor.watch()
-    return Query(supervisor, driver, stores, None if keeps_checkpoint else checkpoint)
+    handle = Query(supervisor, driver, stores, None if keeps_checkpoint else checkpoint)
+    offer_actions(handle, snapshots=rewinds, heals=heal_of(query) is not None)
+    return handle

@@ -200,6 +200,7 @@ class Stream:
         accept_damage: bool = False,
         faults: Sequence[Fault] = (),
         numbered: bool = False,
+        ui: bool | Mapping[str, Any] = False,
         tentative: bool | Sequence[str] = False,
     ) -> Query:
         """Start the query that ends here.
@@ -228,6 +229,8 @@ class Stream:
             faults: Failures on purpose, for tests and drills.
             numbered: Whether output rows carry their epoch and a number within it, in the columns
                 ``__epoch`` and ``__row``: what a sink needs to have every row once.
+            ui: Whether to serve the live page too, and print its address; or options of
+                ``tether.ui.serve``, for example ``{"port": 0}``. It ends with the query.
             tentative: Whether outputs get tentative rows too, and their corrections: rows then say in
                 five more columns what they are (``_change_type``, ``_commit_version``,
                 ``_stability``, ``_epoch``, ``_fidelity``). Name the columns that tell rows apart
@@ -283,9 +286,12 @@ class Stream:
             readable_epochs=readable_epochs(sources[0].rows.sparkSession),
         )
         check_exact(query)
-        return start_query(
+        started = start_query(
             query, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
         )
+        if ui or isinstance(ui, Mapping):
+            started.serve_page(**(ui if isinstance(ui, Mapping) else {}))
+        return started
 
 
 def _keeping(policies: Policy | Mapping[str, Policy]) -> Policy | None:

@@ -161,6 +161,11 @@ class DurableCells:
         undone = self._undo.rows() if not self._new_generation else np.zeros(0, np.int32)
         return np.concatenate([undone.astype(np.intp), np.arange(first_new, len(self))])
 
+    def changed_count(self) -> int:
+        """How many rows were, without a look at each."""
+        undone = 0 if self._new_generation else len(self._undo.rows())
+        return undone + len(self) - self._rows_at_begin()
+
     def _narrow(self, rows: int) -> bool:
         return bool(2 * self._page.words[PEAK] * max(rows, 1) < FITS)
 

@@ -70,6 +70,10 @@ class CellPrimitive(Primitive):
             return 0
         return len(self._cells.dirty) + int(self.place.page.words[CLEARED_KEYS])
 
+    def changed_entries(self) -> int:
+        """Entries changed or added in this epoch: what a policy that loses nothing would write."""
+        return self._cells.changed_count()
+
     def export(self, target: float) -> Export:
         """Take out the fewest worst entries so that the divergence left is at most ``target``.
 

@@ -70,6 +70,10 @@ class Primitive(ABC):
     def dirty_entries(self) -> int:
         """Entries that may differ from the backups: what an exact export would look at."""
 
+    def changed_entries(self) -> int:
+        """Entries changed or added in this epoch: what a policy that loses nothing would write."""
+        return 1  # a number or an object is one entry, and an epoch that touches neither is rare
+
     @abstractmethod
     def export(self, target: float) -> Export:
         """Take out the fewest worst entries so that the divergence left is at most ``target``."""

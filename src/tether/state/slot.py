@@ -295,6 +295,10 @@ class SlotState(Declarations):
         """Entries that may differ from the backups; with 0 these hold exactly this state."""
         return sum(primitive.dirty_entries() for primitive in self._primitives.values())
 
+    def changed_entries(self) -> int:
+        """Entries changed or added in this epoch, of all primitives."""
+        return sum(primitive.changed_entries() for primitive in self._primitives.values())
+
     def export(self, target: float) -> dict[str, Export]:
         """Take out just enough of all primitives to bring the divergence to ``target``.
 

@@ -229,11 +229,14 @@ class Ledger:
             return None, self._policy.threshold(self._policy.initial(), self._placement), 0.0
         return status.divergence, status.theta, 0.0
 
+    def newest(self) -> list[SlotStatus]:
+        """Newest report of each slot that has given one, in order."""
+        with self._lock:
+            return [self._statuses[slot] for slot in sorted(self._statuses)]
+
     def reports(self) -> list[dict[str, Any]]:
         """Newest report of each slot as plain values."""
-        with self._lock:
-            statuses = [self._statuses[slot] for slot in sorted(self._statuses)]
-        return [msgspec.to_builtins(status) for status in statuses]
+        return [msgspec.to_builtins(status) for status in self.newest()]
 
 
 class Glimpse(NamedTuple):

@@ -91,6 +91,7 @@ class SnapshotKeeper:
         self._under_way: _UnderWay | None = None
         self._due = False
         self._cause = self._last_failure = ""
+        self._asked = False
 
     def resume(self, complete: CompleteSnapshot | None, first_epoch: int) -> None:
         """Go on after an earlier run of the query, whose first epoch is given."""
@@ -122,9 +123,19 @@ class SnapshotKeeper:
                 be none to go back to.
         """
         self._cause = "it took too long"
-        event = EpochBegins(epoch=epoch, seconds=self._clock.seconds(), readable=self._readable)
+        event = EpochBegins(
+            epoch=epoch,
+            seconds=self._clock.seconds(),
+            readable=self._readable,
+            asked=self._asked,
+        )
         self._barrier = None
         self._coordinate(event, epoch)
+        self._asked = self._asked and self._barrier is None
+
+    def ask(self) -> None:
+        """Let a snapshot begin with the next epoch; after the one that is under way, if one is."""
+        self._asked = True
 
     def begin_last(self, epoch: int) -> None:
         """Begin a snapshot out of turn, as of an epoch that is over; gives up what is not complete."""

@@ -349,6 +349,7 @@ class SlotEpoch(Watch):
             frame=draft.frame,
             recovery=self._recovery,
             seconds=self._phases.seconds,
+            changed=state.changed_entries(),
             feedback=self._feedback,
             feedback_epoch=self._control.feedback_epoch,
             event_times=self._event_times,

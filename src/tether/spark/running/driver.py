@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from tether.spark.running.loop import BehindLoop
 from tether.spark.running.meanwhile import Meanwhile
 from tether.spark.running.recent import RecentGlimpses
 from tether.spark.running.remains import left_behind, refuse_unfinished, unfinished
+from tether.spark.running.telling import feed_of
 from tether.spark.tasks.cluster import SparkCluster
 from tether.spark.tasks.jobs import LaneGraph
 
@@ -76,7 +78,8 @@ class EpochDriver:
     ) -> None:
         self.query, self._checkpoint = query, checkpoint
         self.run_id = uuid.uuid4().hex
-        self.story = Story()
+        self.feed = feed_of(query, stores[0], self.run_id)
+        self.story = Story(self.feed.tell)
         self._spread = Spread(query.amplification, query.shares_budget)
         self.recent = RecentGlimpses(self._spread)
         self.failure: BaseException | None = None
@@ -126,6 +129,8 @@ class EpochDriver:
         if self._meanwhile is not None:
             graph, plan = self._lanes[0]
             self._lanes[0] = (self._meanwhile.sinks_of(graph), plan)
+
+        self.feed.healing = self.healing
 
     def _make_meanwhile(self) -> Meanwhile | None:
         """Who sees to it that the query goes on after a loss, where its policy says so."""
@@ -182,9 +187,10 @@ class EpochDriver:
                 epoch = SparkCheckpoint(self._checkpoint).next_epoch()
                 self._running, self._opened_early = self._open(session, epoch), True
 
-    def identify(self, query_id: str) -> None:
+    def identify(self, query_id: str, name: str | None = None) -> None:
         """Spark has named the query: epochs may begin."""
         self._query_id = query_id
+        self.feed.begin(query_id, name)
         self._started.set()
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
@@ -214,6 +220,7 @@ class EpochDriver:
                 runner.move()
         self._restarted = self._opened_early = False
         running = self._running
+        began = time.perf_counter()
         if self._source_log is not None:
             rows = self._source_log.kept(rows, epoch)
         running.rewinder.check_rows(epoch)
@@ -224,7 +231,10 @@ class EpochDriver:
             self._meanwhile.run(given, epoch)
         if running.behind is not None:
             running.behind.follow(epoch)
-        self.recent.note(epoch, self._glimpses(), self._tentative_since)
+        glimpses = self._glimpses()
+        self.recent.note(epoch, glimpses, self._tentative_since)
+        newest = [ledger.newest() for ledger in self.ledgers()]
+        self.feed.epoch(epoch, time.perf_counter() - began, glimpses, newest)
         reach(self.query.faults, "before-spark-commit", -1, epoch)
 
     def _open(self, session: SparkSession, epoch: int) -> Running:
@@ -320,6 +330,18 @@ class EpochDriver:
         """Sums over all operators."""
         return totals_of(self._glimpses())
 
+    def snapshot(self) -> None:
+        """Begin a snapshot with the next epoch."""
+        keepers = [one.books.keeper for one in self.runners if one.books.keeper is not None]
+        if not keepers:
+            raise BadValueError(
+                "No snapshot can be taken.",
+                why="No epoch has run yet, or the query's policy takes no snapshots.",
+                do="Choose a policy with snapshots, such as tether.Barrier, and wait for an epoch.",
+            )
+        for keeper in keepers:
+            keeper.ask()
+
     def read_table(self, name: str, operator: str | None) -> DataFrame:
         """A table of an operator's resident state, as of its last committed epoch."""
         if self._running is None:
@@ -357,6 +379,8 @@ class EpochDriver:
         finally:
             if waited:
                 self._at_work.release()
+            why = "" if self.failure is None else str(self.failure)
+            self.feed.end("failed" if self.failure is not None else "stopped", why)
 
     def _end(self, *, flush: bool) -> None:
         running = self._running

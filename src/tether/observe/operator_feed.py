@@ -1,0 +1,139 @@
+"""The feed of a query of operators: its driver hands reports over, the rest is done off its path."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tether.core.errors import TetherError
+from tether.observe.backstage import Backstage
+from tether.observe.facts import OperatorFacts, QueryFacts
+from tether.observe.feed import Feed
+from tether.observe.feed_log import FeedLog
+from tether.observe.figures import FigureMaker, Reports, policy_words
+from tether.observe.reading import FeedReader
+from tether.observe.running import enlist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tether.core.amplification import Amplification
+    from tether.engine.messages import SlotStatus
+    from tether.engine.query.ledger import Glimpse
+    from tether.observe.facts import Ending, Fact
+    from tether.observe.story import Event
+    from tether.policies.policy import Policy
+
+
+class OperatorFeed:
+    """Takes what the driver of a query has to tell.
+
+    Args:
+        policies: Policy and number of slots of each operator, by name, upstream ones first.
+        amplification: How errors spread between them.
+        shared: Whether they share one budget.
+        entries: Operators that take in the query's rows.
+        ends: Operators that give its rows.
+        backup: Where backups are, with the file system's options; None: the feed is in memory only.
+    """
+
+    def __init__(
+        self,
+        policies: Mapping[str, tuple[Policy, int]],
+        amplification: Amplification,
+        *,
+        shared: bool,
+        entries: frozenset[str],
+        ends: frozenset[str],
+        backup: tuple[str, Mapping[str, Any]] | None,
+        run: str,
+    ) -> None:
+        self._policies, self._run, self._backup = policies, run, backup
+        self._facts: QueryFacts | None = None
+        self._log = FeedLog(*backup, run, lambda: self._facts) if backup else None
+        self.feed = Feed(self._log)
+        first = next(iter(policies.values()))[0]
+        budget = first.budget if shared else None
+        self._maker = FigureMaker(list(policies), amplification, budget, entries, ends)
+        self._stage = Backstage(self._log.flush if self._log else None)
+        self.healing: Callable[[], Mapping[str, Any] | None] | None = None
+        """Says what is missing from the answer, and how far its correction has come; None: nothing
+        is. ``fidelity``, and of a twin that is under way ``epochs_behind`` and ``seconds_left``."""
+
+    def begin(self, query_id: str, name: str | None) -> None:
+        """Spark has named the query."""
+        told = {one: policy_words(policy.describe()) for one, (policy, _) in self._policies.items()}
+        alike = len(set(told.values())) == 1
+        self._facts = QueryFacts(
+            at=time.time(),
+            id=query_id,
+            run=self._run,
+            name=name or " → ".join(self._policies),
+            door="operators",
+            policy=next(iter(told.values())) if alike else "one for each operator",
+            operators=tuple(
+                OperatorFacts(name=one, slots=slots, policy=told[one])
+                for one, (_, slots) in self._policies.items()
+            ),
+            version=importlib.metadata.version("tether"),
+        )
+        facts = self._facts
+        self._stage.do(self._recall)
+        self._stage.do(lambda: self.feed.take(facts))
+        enlist(self.feed)
+
+    def _recall(self) -> None:
+        """Go on with what earlier runs of the query have kept: a page shows all of its life."""
+        if self._backup is not None:
+            with contextlib.suppress(TetherError):  # a history that cannot be read is not missed
+                FeedReader(self._backup[0], dict(self._backup[1]) or None, self.feed).look()
+
+    def tell(self, event: Event) -> None:
+        """An event of the story."""
+        self._stage.do(lambda: self.feed.event(event), must=event.what != "backup")
+
+    def epoch(
+        self,
+        epoch: int,
+        seconds: float,
+        glimpses: Sequence[Glimpse],
+        statuses: Sequence[Sequence[SlotStatus]],
+    ) -> None:
+        """An epoch is done."""
+        reports = Reports(time.time(), epoch, seconds, glimpses, statuses)
+        self._stage.do(lambda: self._take(reports))
+
+    def note(self, fact: Fact) -> None:
+        """Anything else that the feed knows: copies, gateways."""
+        self._stage.do(lambda: self.feed.take(fact))
+
+    def _take(self, reports: Reports) -> None:
+        figures = self._maker.figures(reports)
+        missing = self.healing() if self.healing is not None else None
+        if missing:
+            behind = missing.get("epochs_behind")
+            figures = msgspec.structs.replace(
+                figures,
+                state="tentative" if behind is None else "healing",
+                fidelity=float(missing.get("fidelity", 1.0)),
+                behind=int(behind or 0),
+                seconds_left=missing.get("seconds_left"),
+            )
+        self.feed.take(figures)
+        slots = self._maker.slots(reports)
+        if slots is not None:
+            self.feed.take(slots)
+
+    def end(self, how: Ending, why: str = "") -> None:
+        """The run is over; returns when the feed is durable, or after a few seconds."""
+        if self._facts is None:
+            return
+        self._stage.do(lambda: self.feed.close(how, why))
+        if self._log is not None:
+            log = self._log
+            self._stage.do(lambda: log.flush(last=True))
+        self._stage.finish(10.0)

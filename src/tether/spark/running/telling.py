@@ -1,0 +1,25 @@
+"""The feed of a query on Spark: what of the query it must know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.observe.operator_feed import OperatorFeed
+
+if TYPE_CHECKING:
+    from tether.spark.graph.prepared import PreparedQuery
+    from tether.spark.running.stores import OpenStore
+
+
+def feed_of(query: PreparedQuery, opened: OpenStore | None, run: str) -> OperatorFeed:
+    """The feed of one run of a query, kept beside its backups where it has any."""
+    operators, flow = query.flow.operators, query.flow
+    return OperatorFeed(
+        {node.name: (query.operators[node].policy, node.slots) for node in operators},
+        query.amplification,
+        shared=query.shares_budget,
+        entries=frozenset(node.name for node in operators if not flow.senders(node)),
+        ends=frozenset(node.name for node in operators if not flow.children(node)),
+        backup=None if opened is None else (opened.address.url, opened.address.storage_options),
+        run=run,
+    )
