@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import TetherError
 from tether.core.windows import Decaying, Hopping, Sliding
+from tether.numpy_columns import to_numpy
 from tether.operator import DURABLE, EndedWindow, Loss, Operator
 from tether.output import Output
 from tether.policies.approximate import Approximate
@@ -63,6 +64,7 @@ __all__ = [
     "to_exchange",
     "to_format",
     "to_memory",
+    "to_numpy",
 ]
 
 _NEEDS_SPARK = {

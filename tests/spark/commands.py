@@ -92,7 +92,11 @@ class Counting:
             environment["PYSPARK_SUBMIT_ARGS"] = f"{options_} pyspark-shell"
         with (self.work / "log").open("ab") as log:
             process = subprocess.Popen(
-                [*command, "--json"], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                [*command, "--json", "--story"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
             )
             try:
                 yield process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -53,6 +54,10 @@ class KeyedAggregate(Operator):
         divergence: "l1": errors of all keys and columns add up; "l2"; "max": the worst one counts.
         weights: What an error of one unit counts, by output name; 1 by default. A sum of bytes and a
             count of rows hardly weigh the same.
+        not_numbers: What to do with NaN and infinities among values to sum, of which a sum could never
+            get rid again. "refuse" stops the query. "skip" leaves such a value out of its sum, as a
+            null is, and counts it in a further output, ``skipped(column)``. To keep such rows aside,
+            see ``Stream.set_aside``.
 
     Example:
         >>> KeyedAggregate(sums=["bytes"]).name
@@ -69,6 +74,7 @@ class KeyedAggregate(Operator):
         emit: Literal["changed", "all"] = "changed",
         divergence: str = "l1",
         weights: Mapping[str, float] | None = None,
+        not_numbers: Literal["refuse", "skip"] = "refuse",
     ) -> None:
         names = sums if isinstance(sums, dict) else {f"sum({column})": column for column in sums}
         if not names and count is None:
@@ -77,14 +83,20 @@ class KeyedAggregate(Operator):
             )
         if emit not in ("changed", "all"):
             raise BadValueError(f"emit={emit!r} is not known.", do='Use "changed" or "all".')
+        if not_numbers not in ("refuse", "skip"):
+            raise BadValueError(
+                f"not_numbers={not_numbers!r} is not known.", do='Use "refuse" or "skip".'
+            )
         self._sums, self._count, self._emit = dict(names), count, emit
+        self._skips = not_numbers == "skip"
         self._divergence = divergence
         self._weights = dict(weights or {})
-        unknown = sorted(set(self._weights) - {*self._sums, count})
+        outputs = [*([count] if count else []), *self._sums]
+        outputs += [_skipped(out) for out in self._sums] if self._skips else []
+        unknown = sorted(set(self._weights) - set(outputs))
         if unknown:
             raise BadValueError(
-                f"There is no output {unknown} to weigh.",
-                why=f"The outputs are {[*([count] if count else []), *self._sums]}.",
+                f"There is no output {unknown} to weigh.", why=f"The outputs are {outputs}."
             )
 
     def bind(self, schema: StructType, key: list[str]) -> None:
@@ -101,30 +113,43 @@ class KeyedAggregate(Operator):
         self._types = {out: _sum_type(schema, column) for out, column in self._sums.items()}
         # Sums of broken numbers depend on the order of the rows, in their last digits.
         self.repeats = all(isinstance(kind, LongType) for kind in self._types.values())
-        self._nullable = [out for out, column in self._sums.items() if schema[column].nullable]
+        floating = [out for out, kind in self._types.items() if isinstance(kind, DoubleType)]
+        self._skipping = floating if self._skips else []
+        self._nullable = [
+            out
+            for out, column in self._sums.items()
+            if schema[column].nullable or out in self._skipping
+        ]
         fields = [schema[name] for name in key]
         if self._count is not None:
             fields.append(StructField(self._count, LongType(), nullable=False))
         fields += [StructField(out, kind) for out, kind in self._types.items()]
+        fields += [StructField(_skipped(out), LongType(), nullable=False) for out in self._skipping]
         self.output = StructType(fields)
 
     def parameters(self) -> Mapping[str, object]:
         """What gives the stored numbers their meaning."""
-        return {"sums": self._sums, "count": self._count, "divergence": self._divergence}
+        told = {"sums": self._sums, "count": self._count, "divergence": self._divergence}
+        return {**told, "not_numbers": "skip"} if self._skips else told
 
     def combine(self) -> list[Column] | None:
         """Let Spark fold an epoch's rows: one row per key reaches the slot."""
         counts = [F.count(F.lit(1)).alias(self._count)] if self._count is not None else []
-        return counts + [
-            F.sum(F.col(f"`{column}`").cast(self._types[out])).alias(out)
-            for out, column in self._sums.items()
-        ]
+        values = {
+            out: F.col(f"`{column}`").cast(self._types[out]) for out, column in self._sums.items()
+        }
+        skipped = {out: _is_no_number(values[out]) for out in self._skipping}
+        for out, condition in skipped.items():
+            values[out] = F.when(~condition, values[out])
+        sums = [F.sum(value).alias(out) for out, value in values.items()]
+        return counts + sums + [F.count_if(no).alias(_skipped(out)) for out, no in skipped.items()]
 
     def setup(self, state: SlotState) -> None:
         """One row per key: the count, the sums, and which sums have seen a value."""
         values = {self._count: "int64"} if self._count is not None else {}
         for out, kind in self._types.items():
             values[out] = "int64" if isinstance(kind, LongType) else "float64"
+        values |= {_skipped(out): "int64" for out in self._skipping}
         values |= {_seen(out): "uint8" for out in self._nullable}
         self._table = state.table(
             "totals",
@@ -140,6 +165,7 @@ class KeyedAggregate(Operator):
         added = {name: pc.fill_null(batch[name], 0) for name in self._sums}
         if self._count is not None:
             added[self._count] = batch[self._count]
+        added |= {_skipped(name): batch[_skipped(name)] for name in self._skipping}
         added |= {_seen(name): pc.is_valid(batch[name]) for name in self._nullable}
         self._table.add(batch.select(list(self._keys)), unique=True, **added)
 
@@ -165,6 +191,15 @@ class KeyedAggregate(Operator):
 
 def _seen(out: str) -> str:
     return f"{out} seen"
+
+
+def _skipped(out: str) -> str:
+    return f"skipped({out.removeprefix('sum(').removesuffix(')')})"
+
+
+def _is_no_number(value: Column) -> Column:
+    """Whether a value would make a sum useless: NaN or infinite. Null is neither."""
+    return F.coalesce(F.isnan(value) | (F.abs(value) == math.inf), F.lit(False))
 
 
 def _sum_type(schema: StructType, column: str) -> DataType:

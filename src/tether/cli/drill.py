@@ -168,7 +168,7 @@ class _Copy:
     def start(self, faults: list[Fault]) -> subprocess.Popen[str]:
         self.work.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-c", "from tether.cli.app import main; main()", "run"]
-        command += [*self.arguments, "--backup", str(self.work / "backup"), "--json"]
+        command += [*self.arguments, "--backup", str(self.work / "backup"), "--json", "--story"]
         command += ["--checkpoint", str(self.work / "checkpoint"), "--answer", str(self.answer)]
         if "--arena-scope" not in self.arguments:
             command += ["--arena-scope", "executor"]

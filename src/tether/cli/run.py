@@ -16,6 +16,7 @@ from tether.cli.answers import LatestPerKey
 from tether.cli.choosing import choose, default_slots, show_derivation
 from tether.cli.session import open_session
 from tether.core.errors import BadValueError
+from tether.observe.short_story import short_story
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,9 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Print how the thresholds are derived; run nothing.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+WholeStory = Annotated[
+    bool, typer.Option("--story", help="With --json: every event of the story, backups included.")
+]
 
 
 @run.command()
@@ -80,6 +84,7 @@ def counts(
     accuracy: Accuracy = None,
     explain: Explain = False,
     as_json: AsJson = False,
+    story: WholeStory = False,
 ) -> None:
     """Counts and sums per key, over Parquet, JSON or CSV files."""
     chosen = choose(policy, accuracy)  # a slip is cheaper before Spark starts
@@ -92,7 +97,7 @@ def counts(
     session = open_session(master)
     rows = _read(session, input_, files_per_epoch)
     settings = _Settings(
-        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json
+        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json, story
     )
     _stream(rows, operator, key, settings)
 
@@ -112,6 +117,7 @@ def wordcount(
     accuracy: Accuracy = None,
     explain: Explain = False,
     as_json: AsJson = False,
+    story: WholeStory = False,
 ) -> None:
     """How often each word comes in a directory of text files."""
     chosen = choose(policy, accuracy, only="max")
@@ -126,7 +132,7 @@ def wordcount(
     _check_directory(input_)
     lines = session.readStream.option("maxFilesPerTrigger", files_per_epoch).text(str(input_))
     settings = _Settings(
-        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json
+        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json, story
     )
     _stream(words(lines), WordCount(), ["word"], settings)
 
@@ -141,6 +147,7 @@ class _Settings:
     arena_scope: str
     accept_damage: bool
     as_json: bool
+    whole_story: bool
 
 
 def _check_directory(path: Path) -> None:
@@ -195,7 +202,8 @@ def _stream(rows: DataFrame, operator: Operator, key: list[str], settings: _Sett
         import pyarrow.parquet as pq  # noqa: PLC0415 - only for this
 
         pq.write_table(answer, settings.answer)
-    summary = _summary(query, operator.name, answer.num_rows, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    summary = _summary(query, operator.name, answer.num_rows, seconds, whole=settings.whole_story)
     if settings.as_json:
         print(json.dumps(summary))
     else:
@@ -216,7 +224,9 @@ def _faults() -> list[Fault]:
         ) from error
 
 
-def _summary(query: Query, operator: str, keys: int, seconds: float) -> dict[str, Any]:
+def _summary(
+    query: Query, operator: str, keys: int, seconds: float, *, whole: bool
+) -> dict[str, Any]:
     progress = query.recentProgress
     bound = msgspec.to_builtins(query.bound())
     return {
@@ -227,7 +237,9 @@ def _summary(query: Query, operator: str, keys: int, seconds: float) -> dict[str
         "seconds": round(seconds, 3),
         "bound": {name: _finite(value) for name, value in bound.items() if name != "slots"},
         "totals": query.totals(),
-        "story": [msgspec.to_builtins(event) for event in query.story() if event.what != "backup"],
+        "story": [msgspec.to_builtins(event) for event in query.story()]
+        if whole
+        else short_story(query.story()),
     }
 
 

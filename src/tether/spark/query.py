@@ -17,6 +17,7 @@ from tether.spark.graph.exactness import barrier_of, heal_of
 from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
 from tether.spark.graph.shape import graph_of_flow, topology_of_flow
+from tether.spark.logs.ownership import claim_checkpoint
 from tether.spark.logs.stream import SparkStream
 from tether.spark.running.blame import tether_error
 from tether.spark.running.driver import EpochDriver
@@ -129,7 +130,7 @@ class Query:
             raise
         except Exception as error:
             self._close(flush=False)
-            raise self._own(error) from error
+            raise self._own(error) from (self._driver.failure or error)
         if not self.isActive:
             self._close(flush=not self._failed)
         return ended
@@ -144,7 +145,7 @@ class Query:
                 return
             except Exception as error:
                 if not self._supervisor.settle(current):
-                    raise self._own(error) from error
+                    raise self._own(error) from (self._driver.failure or error)
 
     def exception(self) -> TetherError | None:
         """Why the query ended, if it ended with an error."""
@@ -340,6 +341,8 @@ def start_query(
     """Lock the backup stores, check that they are this program's, and let Spark start."""
     stores = open_stores(query, f"query {name or query.flow.operators[-1].name}")
     try:
+        backed = any(opened and opened.store.read_manifest() is not None for opened in stores)
+        claim_checkpoint(checkpoint, known=backed)
         rewinds = barrier_of(query) is not None
         if rewinds:
             finish_rewind(SparkStream(checkpoint, (sink for _, sink in query.sinks)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import BooleanType, DatetimeType, NumericType
 
 from tether.core.errors import QueryRefusedError
+from tether.spark.running.workers import use_drivers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ PIPE_BYTES = 1 << 20
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuse a session in which the epoch protocol would not hold.
+    """Refuse a session in which the epoch protocol would not hold; let its workers run this Python.
 
     Raises:
         QueryRefusedError: Speculative execution is on, or the session is a Spark Connect client.
@@ -51,6 +52,7 @@ def check_session(session: SparkSession) -> None:
             why="Two attempts of one slot's task would update the same resident state at a time.",
             do="Set spark.speculation=false for this application.",
         )
+    use_drivers_python(session)
 
 
 def is_narrow(schema: StructType) -> bool:

@@ -21,7 +21,9 @@ from tether.spark.graph.exactness import check_exact, readable_epochs
 from tether.spark.graph.flow import Flow, Node, OperatorNode, SourceNode, StepNode
 from tether.spark.graph.prepared import prepare
 from tether.spark.graph.shape import topology_of_flow
+from tether.spark.graph.unusable import unusable
 from tether.spark.query import Query, start_query
+from tether.spark.running.workers import use_drivers_python
 from tether.spark.session import check_session
 from tether.spark.sinks import Sink, as_sink, discard
 
@@ -120,6 +122,26 @@ class Stream:
         """
         return Stream(StepNode((self._node,), function))
 
+    def set_aside(self, *columns: str, nulls: bool = False) -> tuple[Stream, Stream]:
+        """Part these rows in two: those that can be reckoned with, and those to keep aside.
+
+        A row goes aside if one of the columns is NaN or infinite in it. Give the second stream an
+        output of its own with ``start(…, also=[(aside, tether.to_epochs("bad-rows"))])``.
+
+        Args:
+            columns: Columns of numbers.
+            nulls: Whether a null sends a row aside, too.
+        """
+        if not columns:
+            raise BadValueError(
+                "set_aside() was given no column.", do="Name the columns of numbers to look at."
+            )
+        names = list(columns)
+        return (
+            self.transform(lambda rows: rows.where(~unusable(rows, names, nulls=nulls))),
+            self.transform(lambda rows: rows.where(unusable(rows, names, nulls=nulls))),
+        )
+
     def union(self, *others: Stream) -> Stream:
         """These rows and those of other streams with the same columns, as one stream."""
 
@@ -158,6 +180,7 @@ class Stream:
                 why="A stream has no end, so it has no single answer.",
                 do="Call start(), or read the same data with spark.read instead of spark.readStream.",
             )
+        use_drivers_python(next(iter(_sources(self._node))).rows.sparkSession)
         query = prepare({self._node: discard}, policies=NoTolerance(), consistency=BSP())
         return batch_answer(query, self._node)
 

@@ -136,7 +136,12 @@ def _converted(column: Column, array: Array) -> Array:
         array = array.astype(np.float64, copy=False)
         # A sum is one fast pass and is NaN if any item is (or if opposite infinities meet).
         if np.isnan(_quiet_sum(array)) and np.isnan(array).any():
-            raise _unusable(column, "there are NaN among them", "Replace or drop them first.")
+            raise _unusable(
+                column,
+                "there are NaN among them, of which a number could never get rid again.",
+                "Replace or drop them first: Stream.set_aside keeps such rows for you, and "
+                "KeyedAggregate(not_numbers='skip') counts them.",
+            )
         return array
     if kind not in "iub":
         raise _unusable(column, f"they are of type {array.dtype}", "Round to integers first.")

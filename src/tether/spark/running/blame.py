@@ -10,6 +10,8 @@ import re
 
 from tether.core import errors
 from tether.core.errors import TetherError
+from tether.spark.running.causes import cause_of
+from tether.spark.running.workers import worker_python
 
 _CLASSES = {
     cls.__name__: cls
@@ -42,11 +44,11 @@ def tether_error(error: BaseException) -> TetherError:
             assert parts is not None  # the pattern matches any text
             cls = _CLASSES[match["name"]]
             return cls(parts["what"], why=parts["why"] or "", do=parts["do"] or "")
-    first = str(error).strip().splitlines()
+    cause = cause_of(str(error) or type(error).__name__, worker_python=worker_python())
     return TetherError(
-        f"The query failed: {first[0] if first else type(error).__name__}",
-        why="Spark or the sink raised it; the whole text is this error's cause.",
-        do="See the driver's log.",
+        f"The query failed: {cause.text}",
+        why="Spark, the source or the sink raised it; this error's __cause__ has the whole text.",
+        do=cause.do,
     )
 
 
