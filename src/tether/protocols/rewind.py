@@ -129,11 +129,12 @@ def _to_snapshot(
     graph: Graph, gone: frozenset[SlotId], complete: int, epoch: int, *, partial: bool
 ) -> RewindPlan:
     back = must_go_back(graph, gone) if partial and gone else frozenset(graph.slots * bool(gone))
+    fed = {edge.target for edge in graph.edges if edge.feedback}
     restore = tuple(
         Restore(
             slot=slot,
             epoch=complete,
-            feedback=any(way.feedback for way in graph.inputs(slot)),
+            feedback=slot.operator in fed,
         )
         for slot in sorted(back)
     )
