@@ -46,6 +46,7 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
         failures: k, recoveries so far.
         losses: All that the slot has lost.
         pending_items: Items taken in, neither processed nor backed up.
+        unacked_items: Most items that senders have lost, or may have, before anybody else had them.
         inherited: How much of ``theta`` an earlier policy allowed and the budget does not pay for.
         placement: Where the slot stands in the query.
 
@@ -61,6 +62,7 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     losses: tuple[Loss, ...] = ()
     pending_items: int = 0
+    unacked_items: float = 0
     inherited: float = 0.0
     placement: Placement = Placement()
 

@@ -123,6 +123,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     infinite."""
     items_at_risk: int
     """Items that would be lost if every slot died at this moment."""
+    items_unacked: float
+    """Most items that producers have lost, or may have, before a gateway acknowledged them: at most
+    Γ. An input item that never came costs as much as one that was lost."""
     slots: tuple[SlotBound, ...]
     """Each slot's part."""
     operators: tuple[OperatorBound, ...]
@@ -140,13 +143,24 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         return self.worst_now <= self.ceiling
 
     def state_error(self, alpha: float) -> float:
-        """``spent`` and what lost items add to it, α each.
+        """Most state error now: ``spent``, and what items that were lost add to it, α each.
 
         Args:
             alpha: Most that one item changes any state that it leads to, in units of its divergence:
                 in a later operator, all outputs that it would have caused together.
         """
-        return self.spent + (self.items_lost * alpha if self.items_lost else 0)
+        lost = self.items_lost + self.items_unacked
+        return self.spent + (lost * alpha if lost and alpha else 0)
+
+    def lost_outputs(self, beta: float) -> float:
+        """Most output items that are missing now: β for each item that was lost.
+
+        Args:
+            beta: Most output items that one item leads to; of one that was never acknowledged, 1 at
+                least, as it is an output of its producer.
+        """
+        lost = self.items_lost * beta if self.items_lost and beta else 0
+        return lost + (self.items_unacked * max(1, beta) if self.items_unacked else 0)
 
 
 def bound(
@@ -225,6 +239,9 @@ def bound_of_query(
     def most(sums: Iterable[Exact]) -> Exact:
         return max(sums, default=Fraction(0))
 
+    # What a source has lost is in the books of every operator behind it, and was lost once.
+    facts = {(f.operator, f.slot): (one, f) for one in targets for f in one.facts}
+    once = list(facts.values())
     promised = most(one.promised for one in told)
     if shared is not None and promised < math.inf:
         promised = exactly(shared.max_state_error)  # where the parts leave some of it unused, too
@@ -239,12 +256,12 @@ def bound_of_query(
         ceiling=rounded_up(promised + most(one.extra + one.inherited for one in told)),
         items_lost=sum(
             loss.items
-            for account in targets
-            for fact in account.facts
+            for account, fact in once
             for loss in fact.losses
             if _weight(loss, account.window, account.now)
         ),
-        items_at_risk=sum(fact.pending_items for one in targets for fact in one.facts),
+        items_at_risk=sum(fact.pending_items for _, fact in once),
+        items_unacked=sum(fact.unacked_items for _, fact in once),
         slots=tuple(
             SlotBound(
                 operator=fact.operator,

@@ -37,6 +37,7 @@ What = Literal[
     "resent",
     "respread",
     "feedback-lost",
+    "items-lost",
     "unflushed",
     "damage",
     "stopped",

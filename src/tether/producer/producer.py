@@ -108,6 +108,7 @@ class Producer:
         self._address, self._token, self._root = gateway, token, root_certificate
         self._retry, self._timeout = retry_seconds, timeout_seconds
         self._batch_rows = batch_rows
+        self._window = 10 * batch_rows
         self._hello = Hello(
             stream=stream,
             producer=self.id,
@@ -166,9 +167,11 @@ class Producer:
             _check_columns(single, self.schema)
             for row in single:
                 self._buffer.append(row)
-                full = len(self._buffer) + self._state.unacked >= max(1, self._gamma)
+                full = len(self._buffer) + self._state.unacked >= self._gamma >= 1
                 if full or len(self._buffer) >= self._batch_rows:
                     self._send_buffer()
+            if self._gamma < 1:
+                self._send_buffer()
 
     def boundary(self, seconds: float) -> None:
         """Say that nothing older than this event time will come; returns when it is durable."""
@@ -257,9 +260,9 @@ class Producer:
         at = 0
         while at < rows.num_rows:
             with self._changed:
-                self._state, asked = send(
-                    self._state, ItemsOffered(count=rows.num_rows - at), self._gamma
-                )
+                # With γ below 1 the program keeps its rows until they are acknowledged; so all may go.
+                offered = ItemsOffered(count=rows.num_rows - at)
+                self._state, asked = send(self._state, offered, self._gamma, self._window)
                 going = next((one for one in asked if isinstance(one, SendItems)), None)
                 if going is not None:
                     count = going.last - going.first + 1
@@ -269,7 +272,8 @@ class Producer:
             if going is not None:
                 self._put(one)
             if any(isinstance(one, WaitForAcks) for one in asked):
-                self._wait(lambda: self._state.unacked < max(1, self._gamma))
+                most = self._gamma if self._gamma >= 1 else self._window
+                self._wait(lambda most=most: self._state.unacked < most)
         if self._gamma < 1:
             self._wait(lambda: not self._state.unacked)
 

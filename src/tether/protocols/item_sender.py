@@ -90,7 +90,7 @@ SenderInstruction = SendItems | AcceptItems | ReleaseItems | WaitForAcks
 
 
 def send(
-    state: SenderState, event: SenderEvent, gamma: float
+    state: SenderState, event: SenderEvent, gamma: float, window: int = 1
 ) -> tuple[SenderState, tuple[SenderInstruction, ...]]:
     """Take one event in; give the new state and what must be done, in order.
 
@@ -101,6 +101,7 @@ def send(
         state: The sender's.
         event: What happened.
         gamma: Most items that may be unacknowledged now: ``Thresholds.gamma``.
+        window: With a ``gamma`` below 1, most items that may be under way without being accepted.
 
     Example:
         >>> send(SenderState(), ItemsOffered(count=5), 3)[1]
@@ -122,7 +123,7 @@ def send(
             done.append(ReleaseItems(upto=acked))
             state = replace(state, acked=acked)
     else:
-        room = max(0, max(1, gamma) - state.unacked)
+        room = max(0, (gamma if gamma >= 1 else window) - state.unacked)
         going = event.count if math.isinf(room) else min(event.count, math.floor(room))
         if going:
             done.append(SendItems(first=state.sent + 1, last=state.sent + going))

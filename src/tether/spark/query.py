@@ -13,6 +13,9 @@ from tether.engine.query.rewinder import finish_rewind
 from tether.observe.card import card
 from tether.planning.rates import measured_rates
 from tether.spark.actions import offer_actions
+from tether.spark.gateways.folded import with_folding
+from tether.spark.gateways.found import gateway_leaves
+from tether.spark.gateways.keeper import GatewayKeeper
 from tether.spark.graph.exactness import barrier_of, heal_of
 from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
@@ -346,10 +349,17 @@ def start_query(
         rewinds = barrier_of(query) is not None
         if rewinds:
             finish_rewind(SparkStream(checkpoint, (sink for _, sink in query.sinks)))
+        leaves = gateway_leaves(query.flow)
+        if leaves:
+            query = with_folding(query, leaves)
         driver = EpochDriver(query, stores, checkpoint)
+        if leaves:
+            driver.gateways = GatewayKeeper(
+                query, leaves, checkpoint, driver.story, lasts=keeps_checkpoint
+            )
 
         def start() -> StreamingQuery:
-            rows = pack(query.flow.sources)
+            rows = pack(query.flow.sources, query.reading)
             writer = rows.writeStream.foreachBatch(driver)
             writer = writer.option("checkpointLocation", checkpoint)
             if name:

@@ -58,6 +58,7 @@ class Ledger:
         self._untold: set[int] = set()
         """Slots of which nobody knows what they have lost."""
         self._feedback: SlotFacts | None = None
+        self._sources: Sequence[SlotFacts] = ()
         self.totals = {
             "rows": 0,
             "backups": 0,
@@ -151,6 +152,11 @@ class Ledger:
                 placement=self._placement,
             )
 
+    def note_sources(self, facts: Sequence[SlotFacts]) -> None:
+        """What sources have lost of the items that lead to the operator."""
+        with self._lock:
+            self._sources = facts
+
     def divergences(self, epoch: int) -> dict[int, float]:
         """What slots reported at the end of an epoch, where a loss would cost no more than that."""
         if self._policy.recovery.exact or not self._policy.recovery.bounded:
@@ -190,7 +196,8 @@ class Ledger:
                 window=self._window,
                 position=float(max(epochs)) if epochs and self._by_epochs else None,
                 facts=[self._facts(slot) for slot in range(self._slots)]
-                + ([] if self._feedback is None else [self._feedback]),
+                + ([] if self._feedback is None else [self._feedback])
+                + list(self._sources),
                 totals=dict(self.totals),
                 slots=[_shown(self._statuses[slot]) for slot in sorted(self._statuses)],
             )
@@ -310,7 +317,7 @@ def progress_of(
         spread: How they have to do with each other.
         since: First epoch whose rows are tentative, if any are.
     """
-    names = ("promised", "spent", "at_risk", "worst_now", "left", "ceiling")
+    names = ("promised", "spent", "at_risk", "worst_now", "left", "ceiling", "items_lost")
     now = tentative(bound_of(glimpses, spread), since)
     return {
         "bound": {name: getattr(now, name) for name in names},

@@ -167,9 +167,10 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
             raise _told(error) from None
 
     def _act(self, kind: str, body: bytes) -> list[StreamStatus]:
-        if kind == "status":
+        if kind in ("status", "look"):
             names = msgspec.msgpack.decode(body, type=list[str])
-            return [self._gateway.stream(name).status() for name in names]
+            show = kind == "status"
+            return [self._gateway.stream(name).status(show=show) for name in names]
         if kind in ("commit", "forget"):
             note = msgspec.msgpack.decode(body, type=CommitNote)
             stream = self._gateway.stream(note.stream)
@@ -177,13 +178,16 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
                 stream.commit(note)
             else:
                 stream.forget(note.reader)
-            return [stream.status()]
-        raise GatewayError(f"There is no action {kind!r}.", do="Known are: status, commit, forget.")
+            return [stream.status(show=False)]
+        raise GatewayError(
+            f"There is no action {kind!r}.", do="Known are: status, look, commit, forget."
+        )
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002
         """What can be asked."""
         return [
             ("status", "State of streams: a list of names."),
+            ("look", "The same, for readers that plan nothing by it."),
             ("commit", "A reader has processed items up to a number."),
             ("forget", "A reader will not come back."),
         ]

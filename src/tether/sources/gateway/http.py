@@ -111,9 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
             if path == "/metrics":
                 self._send(200, metrics_page(gateway).encode(), "text/plain; version=0.0.4")
             elif path == "/streams":
-                self._answer(200, [stream.status() for stream in gateway.streams()])
+                self._answer(200, [stream.status(show=False) for stream in gateway.streams()])
             elif path.startswith("/streams/"):
-                self._answer(200, gateway.stream(path.split("/")[2]).status())
+                self._answer(200, gateway.stream(path.split("/")[2]).status(show=False))
             else:
                 raise UnknownStreamError(
                     f"There is nothing at {path}.", do="Try /health, /metrics, /streams."

@@ -75,8 +75,9 @@ class CommitNote(msgspec.Struct, kw_only=True, omit_defaults=True):
     reader: str
     upto: int = 0
     max_lost: float | None = None
-    """l from now on, if it has changed; infinite: this reader sets no limit."""
+    """L that the reader allows, if it has changed; infinite: it sets no limit."""
     max_unacked: float | None = None
+    """Γ that it allows, if it has changed."""
 
 
 class StreamStatus(msgspec.Struct, kw_only=True):

@@ -43,7 +43,7 @@ def metrics_page(gateway: Gateway) -> str:
 
 
 def _figures(stream: GatewayStream) -> Iterator[tuple[str, float]]:
-    now = stream.status()
+    now = stream.status(show=False)
     yield "items_received", now.received
     yield "items_committed", now.committed
     yield "items_at_risk", now.at_risk

@@ -49,10 +49,12 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     upto: int = 0
     """It will not ask for items up to this number again."""
+    since: int = 0
+    """Items up to this number were gone when it came."""
     max_lost: float = float("inf")
-    """l: most items that it allows the gateway to have at risk now."""
+    """L: most items that it allows all crashes of the gateway together to lose."""
     max_unacked: float = float("inf")
-    """γ: most unacknowledged items that it allows a producer."""
+    """Γ: most items that it allows all deaths of producers together to lose."""
 
 
 class OpenProducer(msgspec.Struct, frozen=True, kw_only=True):

@@ -262,7 +262,8 @@ class GatewayStream:
         """A reader is past a number, or says what it allows; it becomes a reader if it is none yet."""
         with self._lock:
             known = self._account.readers.get(note.reader)
-            reader = known or Reader(upto=self._state.processed)
+            here = self._state.processed
+            reader = known or Reader(upto=here, since=here)
             allowed = {
                 name: value
                 for name in ("max_lost", "max_unacked")
@@ -274,7 +275,8 @@ class GatewayStream:
             try:
                 self._account = replace(self._account, limit=self._allowed())
                 # A larger l counts only once it is durable; and a reader must not be forgotten.
-                if known is None or self._account.limit != before.limit or allowed:
+                changed = known is None or self._account.limit != before.limit
+                if changed or any(getattr(known, name) != allowed[name] for name in allowed):
                     if (
                         self._account.limit < before.limit
                         and self._state.at_risk > self._account.limit
@@ -303,9 +305,13 @@ class GatewayStream:
                 name, one = next(iter(rest.items()))
                 self.commit(CommitNote(stream=self.name, reader=name, upto=one.upto))
 
-    def status(self) -> StreamStatus:
-        """All that can be told; the newest item that it tells of is durable as a fact."""
-        shown = self.show()
+    def status(self, *, show: bool = True) -> StreamStatus:
+        """All that can be told.
+
+        Args:
+            show: Whether the newest items are shown, so that a reader may plan to read them.
+        """
+        shown = self.show() if show else self._shown
         with self._lock:
             return StreamStatus(
                 store=self._store,
@@ -506,12 +512,12 @@ class GatewayStream:
             self._lock.wait(ROOM_SECONDS)
 
     def _allowed(self) -> float:
-        """l: what the gateway's own L leaves after its losses, and no more than any reader allows."""
-        own = share_of_losses(self._config.max_lost, self._account.failures)
-        return min([own, *(reader.max_lost for reader in self._account.readers.values())])
+        """l: half of L, of the gateway or of a reader that allows less, halved by every loss."""
+        readers = self._account.readers.values()
+        most = min([self._config.max_lost, *(reader.max_lost for reader in readers)])
+        return share_of_losses(most, self._account.failures)
 
     def _gamma(self) -> float:
-        own = share_of_unacked(
-            self._config.max_unacked, self._config.producers, len(self._account.died)
-        )
-        return min([own, *(reader.max_unacked for reader in self._account.readers.values())])
+        readers = self._account.readers.values()
+        most = min([self._config.max_unacked, *(reader.max_unacked for reader in readers)])
+        return share_of_unacked(most, self._config.producers, len(self._account.died))

@@ -184,14 +184,22 @@ def evaluate(
     return frames
 
 
-def pack(sources: Sequence[SourceNode]) -> DataFrame:
-    """One DataFrame of the rows of all sources: Spark drives one input a query."""
-    if len(sources) == 1:
-        return sources[0].rows
+def pack(
+    sources: Sequence[SourceNode], reading: Mapping[SourceNode, DataFrame] | None = None
+) -> DataFrame:
+    """One DataFrame of the rows of all sources: Spark drives one input a query.
+
+    Args:
+        sources: The sources.
+        reading: Of some of them, what is read in place of their own rows: the same rows, folded.
+    """
+    read = [(reading or {}).get(source, source.rows) for source in sources]
+    if len(read) == 1:
+        return read[0]
     packed = None
-    for number, source in enumerate(sources):
-        inside = F.struct(*[F.col(f"`{name}`") for name in source.rows.columns])
-        rows = source.rows.select(F.lit(number).alias(ORIGIN), inside.alias(f"source_{number}"))
+    for number, one in enumerate(read):
+        inside = F.struct(*[F.col(f"`{name}`") for name in one.columns])
+        rows = one.select(F.lit(number).alias(ORIGIN), inside.alias(f"source_{number}"))
         packed = rows if packed is None else packed.unionByName(rows, allowMissingColumns=True)
     assert packed is not None
     return packed

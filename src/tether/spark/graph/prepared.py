@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tether.operator import Operator
     from tether.policies.policy import Policy
     from tether.spark.graph.consistency import Consistency
-    from tether.spark.graph.flow import Node
+    from tether.spark.graph.flow import Node, SourceNode
     from tether.spark.sinks import Sink
 
 
@@ -93,6 +93,8 @@ class PreparedQuery:
     faults: tuple[Fault, ...] = ()
     readable_epochs: int = 100
     """How many epochs back Spark remembers what their rows were."""
+    reading: Mapping[SourceNode, DataFrame] = field(default_factory=dict)
+    """Of some sources, what is read in place of their own rows: the same rows, folded."""
 
     @property
     def settings(self) -> QuerySettings:

@@ -115,6 +115,7 @@ class SparkCheckpoint:
 
     def committed(self, epoch: int) -> bool:
         """Whether Spark has committed an epoch."""
+        self._fs.invalidate_cache(self._path("commits"))
         return bool(self._fs.exists(self._path(f"commits/{epoch}")))
 
     def entry(self, folder: str, number: int) -> bytes:

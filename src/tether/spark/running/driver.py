@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tether.core.bound import Bound
     from tether.engine.query.ledger import Glimpse, Ledger
     from tether.engine.query.runner import Runner
+    from tether.spark.gateways.keeper import GatewayKeeper
     from tether.spark.graph.prepared import PreparedQuery
     from tether.spark.running.stores import OpenStore
 
@@ -82,6 +83,8 @@ class EpochDriver:
         self.story = Story(self.feed.tell)
         self._spread = Spread(query.amplification, query.shares_budget)
         self.recent = RecentGlimpses(self._spread)
+        self.gateways: GatewayKeeper | None = None
+        """Speaks with the gateways that the query reads, if it reads any."""
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
         """Called when something other than an epoch has failed for good."""
@@ -231,11 +234,31 @@ class EpochDriver:
             self._meanwhile.run(given, epoch)
         if running.behind is not None:
             running.behind.follow(epoch)
+        if self.gateways is not None:
+            self.gateways.after_epoch(epoch, self._snapshot_epoch(running))
+            self._note_sources()
         glimpses = self._glimpses()
         self.recent.note(epoch, glimpses, self._tentative_since)
         newest = [ledger.newest() for ledger in self.ledgers()]
         self.feed.epoch(epoch, time.perf_counter() - began, glimpses, newest)
         reach(self.query.faults, "before-spark-commit", -1, epoch)
+
+    def _snapshot_epoch(self, running: Running) -> Callable[[], int] | None:
+        """How to learn how far back the query may go, where it goes back at all."""
+        runner = running.runners[0]
+        if runner.books.keeper is None:
+            return None
+
+        def newest() -> int:
+            found = runner.books.newest_snapshot(runner.committed_epoch + 1)
+            return -1 if found is None else found.epoch
+
+        return newest
+
+    def _note_sources(self) -> None:
+        if self.gateways is not None:
+            for ledger in self.ledgers():
+                ledger.note_sources(self.gateways.facts())
 
     def _open(self, session: SparkSession, epoch: int) -> Running:
         self._started.wait(60)
@@ -295,6 +318,7 @@ class EpochDriver:
 
     def bound(self, operator: str | None = None) -> Bound:
         """How wrong the answer can be; or one operator's state, with what those before it have lost."""
+        self._note_sources()
         only = None if operator is None else self.query.named(operator).name
         return tentative(bound_of(self._glimpses(), self._spread, only), self._tentative_since)
 
@@ -383,6 +407,8 @@ class EpochDriver:
             self.feed.end("failed" if self.failure is not None else "stopped", why)
 
     def _end(self, *, flush: bool) -> None:
+        if self.gateways is not None:
+            self.gateways.end()
         running = self._running
         if running is None:
             return

@@ -1,0 +1,139 @@
+"""The gateway: rows in, epochs out, and kills (AF-Stream 2019 §3.4.2, §3.5)."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import tether
+from bench.gateway_runs import into_bare, into_gateway, killed_gateways, killed_producers
+from bench.harness import Experiment, Goal, Measurement, say
+from bench.streams import epoch_times, scratch
+from tether.algorithms.aggregate import KeyedAggregate
+from tether.cli.session import open_session
+from tether.producer import Producer
+from tether.sources.gateway.calls import GatewayCalls
+from tether.sources.gateway.messages import CommitNote
+from tether.testing.gateways import gateway
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+AT_RISK = 100_000
+"""l of the gateway in the first two comparisons."""
+KEYS, WARM_UP = 130_000, 2
+FROM_GATEWAY, FROM_FILES = "tether from the gateway", "tether from Parquet"
+SCHEMA = pa.schema({"k": pa.int64(), "v": pa.int64()})
+
+
+def run(*, quick: bool, seed: int) -> dict[str, Any]:
+    experiment = Experiment("gateway", seed=seed, repeats=3 if quick else 7)
+    rows = 2_000_000 if quick else 20_000_000
+    with scratch() as folder:
+        for batch in (1_000, 10_000):
+            experiment.measure(
+                {
+                    f"bare Flight, batches of {batch}": partial(into_bare, rows, batch),
+                    f"gateway, batches of {batch}": partial(
+                        into_gateway, folder, rows, batch, AT_RISK
+                    ),
+                }
+            )
+        few = rows // 20
+        experiment.measure(
+            {
+                "gateway, batches of 100": partial(into_gateway, folder, few, 100, AT_RISK),
+                "every item logged, batches of 100": partial(into_gateway, folder, few, 100, 0),
+            }
+        )
+        kills = 12 if quick else 100
+        say(f"gateway: killing it {kills} times, seed {seed}")
+        gateways = killed_gateways(folder, kills, 500, seed)
+        say(f"gateway: killing {kills} producers, seed {seed}")
+        producers = killed_producers(folder, kills, 40, seed)
+        _epochs(experiment, folder, epochs=WARM_UP + (4 if quick else 12), seed=seed)
+    experiment.skipped["Kafka, acks=1 and acks=all"] = "there is no broker here"
+
+    def speed(one: str, other: str) -> float:
+        return experiment.median(other) / experiment.median(one)
+
+    goals = [
+        Goal(
+            "gateway.speed_to_bare_flight",
+            ">=",
+            0.7,
+            speed("gateway, batches of 1000", "bare Flight, batches of 1000"),
+        ),
+        Goal(
+            "gateway.speed_to_every_item",
+            ">=",
+            3,
+            speed("gateway, batches of 100", "every item logged, batches of 100"),
+        ),
+        Goal(
+            "gateway.epoch_to_files",
+            "<=",
+            0.8,
+            experiment.median(FROM_GATEWAY) / experiment.median(FROM_FILES),
+        ),
+        Goal("gateway.lost_to_l", "<=", 1, gateways["lost_to_l"]),
+        Goal("gateway.lost_to_gamma", "<=", 1, producers["lost_to_gamma"]),
+        Goal("gateway.doubled", "<=", 0, gateways["doubled"] + producers["doubled"]),
+    ]
+    report = experiment.report(goals, {"rows": rows, "keys": KEYS})
+    report["kills"] = {"gateways": gateways, "producers": producers}
+    return report
+
+
+def _epochs(experiment: Experiment, folder: Path, *, epochs: int, seed: int) -> None:
+    """A keyed sum of a million rows an epoch, from the gateway and from files."""
+    session = open_session("local[2,4]", memory="4g")
+    random = np.random.default_rng(seed)
+    rows, files = 1_000_000, folder / "files"
+    files.mkdir()
+    tables = []
+    for number in range(epochs):
+        data = {"k": random.integers(0, KEYS, rows), "v": random.integers(0, 100, rows)}
+        tables.append(pa.table(data, schema=SCHEMA))
+        pq.write_table(tables[-1], files / f"{number:04d}.parquet", row_group_size=250_000)
+    total = sum(int(np.asarray(table["v"]).sum()) for table in tables)
+    with gateway(folder / "epochs", "--max-lost", "200000") as process:
+        with Producer(process.flight, "s", SCHEMA, max_unacked=1e6) as producer:
+            for table in tables:
+                for batch in table.to_batches(max_chunksize=10_000):
+                    producer.send(batch)
+        from_gateway = session.readStream.format("tether").option("gateway", process.flight)
+        from_gateway = from_gateway.option("stream", "s").option("maxRowsPerEpoch", str(rows))
+        from_files = session.readStream.schema("k bigint, v bigint")
+        from_files = from_files.option("maxFilesPerTrigger", "1")
+        # Somebody else who has read nothing yet: the rows stay for the next run.
+        GatewayCalls(process.flight).commit(CommitNote(stream="s", reader="keeps the rows"))
+        one = partial(_sums, folder, rows=rows, total=total)
+        experiment.measure(
+            {
+                FROM_GATEWAY: lambda: one(from_gateway.load()),
+                FROM_FILES: lambda: one(from_files.parquet(str(files))),
+            }
+        )
+    session.stop()
+
+
+def _sums(folder: Path, read: DataFrame, *, rows: int, total: int) -> Measurement:
+    run = folder / f"run-{time.monotonic_ns()}"
+    query = (
+        tether.stream(read)
+        .apply(KeyedAggregate(sums={"total": "v"}), key="k", parallelism=2)
+        .start(checkpoint=str(run / "checkpoint"))
+    )
+    query.processAllAvailable()
+    found = query.table("totals").selectExpr("sum(total)").first()[0]
+    times = epoch_times([one for one in query.recentProgress if one["numInputRows"]], WARM_UP)
+    query.stop()
+    return Measurement(times, found == total, {"epochs": len(times)}, rows=rows)
