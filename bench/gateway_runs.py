@@ -129,7 +129,7 @@ def killed_gateways(folder: Path, kills: int, at_risk: int, seed: int) -> dict[s
         "told": sum(loss.at_most for loss in status.losses),
         "doubled": sum(found.values()) - len(found),
         "lost_to_l": max(
-            (lost / l if l else float(lost) for lost, l in zip(told, limits, strict=True)),
+            (lost / most if most else float(lost) for lost, most in zip(told, limits, strict=True)),
             default=0.0,
         ),
         "lost_to_all": missing / (2 * at_risk),

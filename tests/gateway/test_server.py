@@ -14,7 +14,8 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ from pyarrow import flight
 from tether.core.errors import BadValueError, TetherError
 from tether.producer import Producer
 from tether.sources.gateway.calls import GatewayCalls
+from tether.sources.gateway.config import GatewayConfig
 from tether.sources.gateway.errors import (
     BadRowsError,
     NotAllowedError,
@@ -30,7 +32,9 @@ from tether.sources.gateway.errors import (
     TooLargeError,
     UnreachableError,
 )
+from tether.sources.gateway.gateway import Gateway
 from tether.sources.gateway.messages import CommitNote
+from tether.sources.gateway.server import GatewayServer
 from tether.testing.disks import small_disk
 from tether.testing.gateways import gateway
 
@@ -65,6 +69,22 @@ def post(url: str, body: bytes, **headers: str) -> tuple[int, Any]:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
+
+
+class Served(NamedTuple):
+    flight: str
+    http: str
+
+
+@contextmanager
+def served(store: Path, **options: Any) -> Iterator[Served]:
+    """A gateway in this process: for what needs no kill."""
+    config = GatewayConfig(store=store, listen="127.0.0.1:0", http="127.0.0.1:0", **options)
+    server = GatewayServer(config)
+    try:
+        yield Served(server.flight_address, server.http_address)
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +246,8 @@ def test_a_producer_without_any_protocol_is_served(shared: GatewayProcess) -> No
 
 
 def test_half_open_and_many_connections_harm_nobody(tmp_path: Path) -> None:
-    options = ("--stream", "s=id bigint", "--idle-seconds", "1", "--connections", "50")
-    with gateway(tmp_path / "store", *options) as process:
+    options = {"streams": {"s": "id bigint"}, "idle_seconds": 1, "connections": 50}
+    with served(tmp_path / "store", **options) as process:
         host, port = process.http.removeprefix("http://").split(":")
         silent = [socket.create_connection((host, int(port))) for _ in range(45)]
         for one in silent[:20]:
@@ -247,7 +267,7 @@ def test_half_open_and_many_connections_harm_nobody(tmp_path: Path) -> None:
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
-    with gateway(tmp_path / "store", env={"TETHER_GATEWAY_TOKEN": "secret"}) as process:
+    with served(tmp_path / "store", token="secret") as process:
         for wrong in (None, "other"):
             with pytest.raises(NotAllowedError, match="token"):
                 Producer(process.flight, "s", SCHEMA, token=wrong)
@@ -270,8 +290,7 @@ def test_tls(tmp_path: Path) -> None:
          "subjectAltName=DNS:localhost,IP:127.0.0.1"],
         check=True, capture_output=True,
     )  # fmt: skip
-    options = ("--certificate", str(certificate), "--key", str(key))
-    with gateway(tmp_path / "store", *options) as process:
+    with served(tmp_path / "store", certificate=certificate, key=key) as process:
         assert process.flight.startswith("grpc+tls://")
         root = certificate.read_bytes()
         with Producer(process.flight, "s", SCHEMA, root_certificate=root) as producer:
@@ -283,17 +302,15 @@ def test_tls(tmp_path: Path) -> None:
 
 
 def test_two_gateways_on_one_store_are_refused(tmp_path: Path) -> None:
-    with (
-        gateway(tmp_path / "store"),
-        pytest.raises(TetherError, match="Another gateway uses the store"),
-    ):
-        gateway(tmp_path / "store").__enter__()
+    config = GatewayConfig(store=tmp_path / "store")
+    with served(tmp_path / "store"), pytest.raises(TetherError, match="Another gateway uses"):
+        Gateway(config)
 
 
 def test_a_full_disk_acknowledges_nothing_and_loses_nothing(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "disk", 8 << 20) as disk,
-        gateway(disk.path / "store", "--max-lost", "0") as process,
+        served(disk.path / "store", max_lost=0) as process,
     ):
         producer = Producer(process.flight, "s", SCHEMA, id="p", retry_seconds=120)
         producer.send(ids(1, 100))
@@ -403,6 +420,7 @@ def test_a_killed_producer_loses_at_most_gamma(tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_a_gateway_that_hangs_is_waited_for(tmp_path: Path) -> None:
     with gateway(tmp_path / "store") as process:
         with Producer(process.flight, "s", SCHEMA, timeout_seconds=1, max_unacked=100) as producer:
