@@ -81,3 +81,12 @@ def test_at_most_gamma_are_at_risk_and_all_offered_go_in_the_end(gamma: float, m
         assert msgspec.msgpack.decode(words, type=tuple[SenderInstruction, ...]) == asked
     assert waiting == 0
     assert state.sent == offered
+
+
+def test_below_one_many_may_be_under_way_but_none_is_at_risk() -> None:
+    state, asked = send(SenderState(), ItemsOffered(count=5), 0, window=3)
+    assert asked == (SendItems(first=1, last=3), WaitForAcks(count=2))
+    assert state.at_risk == 0
+    state, asked = send(state, ItemsAcked(upto=2), 0, window=3)
+    assert asked == (ReleaseItems(upto=2), AcceptItems(upto=2))
+    assert send(state, ItemsOffered(count=5), 0, window=3)[1][0] == SendItems(first=4, last=5)

@@ -42,18 +42,19 @@ def opened(folder: Path, **options: object) -> GatewayStream:
 
 def crash(stream: GatewayStream, *, power: bool = False) -> None:
     """As if its process had been killed: memory is gone, files stay. A power cut takes marks, too."""
-    with stream._lock:
-        stream._stopping = True
-        stream._wanted.set()
-    stream._saver.join()
-    stream._log.close()
-    stream._marks.close()
+    items = stream._items
+    with items.lock:
+        items.stopping = True
+        items.wanted.set()
+    items.saver.join()
+    items.log.close()
+    items.marks.close()
     if power:
-        stream._marks._path.unlink()
+        items.marks._path.unlink()
 
 
 def held(stream: GatewayStream) -> list[str]:
-    now = stream._state  # a look that shows nothing
+    now = stream._items.state  # a look that shows nothing
     if now.received <= now.processed:
         return []
     return [
@@ -119,7 +120,7 @@ class Crashing(RuleBasedStateMachine):
 
     @rule(time=st.floats(0, 9))
     def boundary(self, time: float) -> None:
-        number = max(self.acked["c"], self.stream._heard.get("c", 0)) + 1
+        number = max(self.acked["c"], self.stream._items.heard.get("c", 0)) + 1
         self.stream.put_boundary("c", number, time)
         self.acked["c"] = number
 
@@ -135,7 +136,7 @@ class Crashing(RuleBasedStateMachine):
     @rule(power=st.booleans())
     def crash_and_restart(self, power: bool) -> None:
         before = self.at_risk()
-        limit = self.stream._account.limit
+        limit = self.stream._items.account.limit
         crash(self.stream, power=power)
         self.stream = opened(self.folder, max_lost=self.max_lost)
         lost = self.at_risk() - before
@@ -162,16 +163,16 @@ class Crashing(RuleBasedStateMachine):
         assert all(n == 1 for n in Counter(both).values()), both
 
     def _unread(self) -> list[pa.RecordBatch]:
-        newest = self.stream._state.received
+        newest = self.stream._items.state.received
         return self.stream.read(self.position + 1, newest) if newest > self.position else []
 
     @invariant()
     def never_more_than_l_in_all(self) -> None:
         if not hasattr(self, "stream"):
             return
-        told = sum(loss.at_most for loss in self.stream._account.losses)
+        told = sum(loss.at_most for loss in self.stream._items.account.losses)
         assert len(self.at_risk()) <= told <= self.max_lost
-        assert self.stream._state.at_risk <= self.stream._account.limit
+        assert self.stream._items.state.at_risk <= self.stream._items.account.limit
 
 
 TestCrashing = Crashing.TestCase

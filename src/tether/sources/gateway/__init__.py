@@ -2,7 +2,7 @@
 
 Who does what:
 
-- ``gateway``: all streams of a store. ``stream``: one of them: numbers items, holds them, saves them.
+- ``gateway``: all streams of a store. ``stream``: one of them. ``holding``: its items, kept and saved.
 - ``records``, ``segments``, ``facts``: the durable log. ``marks``: what survives a killed process only.
 - ``opening``: a restart, and what it finds lost. ``backlog``: items in memory and on disk.
 - ``census``: who sends, and what dying producers may have lost.

@@ -149,7 +149,7 @@ class Twin:
             self._checkpoint.lay(self._laid)
 
     def _run_stream(self) -> None:
-        rows = pack(self._query.flow.sources)
+        rows = pack(self._query.flow.sources, self._query.reading)
         context = self._session.sparkContext
         if hasattr(context, "setLocalProperty"):
             context.setLocalProperty("spark.scheduler.pool", POOL)

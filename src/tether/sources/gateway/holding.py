@@ -1,0 +1,244 @@
+"""The items of one stream, and the one place that makes them durable.
+
+It carries out what the item protocol asks for (``tether.protocols.items``): takes items in, saves them
+before they are acknowledged where that is due, marks them, lets go of what is processed. A lock orders
+everything. The one thing that happens beside it is the *saver*: it begins to make pending items durable
+when half of l are at risk, so that a producer seldom has to wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tether.protocols.items import (
+    Acknowledge,
+    BackUpItems,
+    BackUpPunctuation,
+    DropItems,
+    ItemsArrived,
+    ItemsSaved,
+    PunctuationArrived,
+    TakeItems,
+    receive,
+)
+from tether.sources.gateway.backlog import HeldRun
+from tether.sources.gateway.errors import StoreFailedError
+from tether.sources.gateway.marks import ROLL_BYTES, MarkFile
+from tether.sources.gateway.opening import resume
+from tether.sources.gateway.records import Account, Boundary, Entry, SavedRun
+from tether.sources.gateway.segments import SegmentLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from tether.protocols.items import ReceiverEvent, ReceiverInstruction
+    from tether.sources.gateway.config import GatewayConfig
+
+EARLY = 0.5
+"""Fraction of l at which the saver begins."""
+
+
+class HeldItems:
+    """What a stream holds. Methods are called with ``lock`` held, unless they say otherwise.
+
+    Args:
+        folder: Of the stream's log.
+        config: The gateway's settings.
+        allowed: Gives l for an account.
+    """
+
+    def __init__(
+        self, folder: Path, config: GatewayConfig, allowed: Callable[[Account], float]
+    ) -> None:
+        self._config = config
+        self.lock = threading.Condition()
+        self._saving = threading.Lock()
+        """Orders appends of items. Taken after ``lock`` or without it, and released before it."""
+        self.log, self.marks = SegmentLog(folder), MarkFile(folder / "marks")
+        found = self.log.read()
+        opened = resume(self.log, found, self.marks.read())
+        self.state, self.heard, self.backlog = opened.state, opened.heard, opened.backlog
+        self.lost = opened.lost
+        """What the restart found lost."""
+        account = opened.entry.account or Account()
+        self.account = replace(account, limit=allowed(account))
+        self.log.begin(replace(opened.entry, account=self.account))
+        self.begin_marks()
+        self.counts = {
+            "rows": 0,
+            "batches": 0,
+            "duplicates": 0,
+            "refused": 0,
+            "saves": 0,
+            "waits": 0,
+        }
+        self.stopping = False
+        self.wanted = threading.Event()
+        self.saver = threading.Thread(target=self._save_early, name="saver", daemon=True)
+        self.saver.start()
+
+    def ask_for_room(self) -> None:
+        """Items came: save all if memory is short, and wake the saver in time."""
+        if self.backlog.memory_bytes > 2 * self._config.memory_bytes:
+            self.save()
+            self.note_saved()
+        crowded = self.backlog.memory_bytes > self._config.memory_bytes
+        if crowded or self.state.at_risk > EARLY * self.account.limit:
+            self.wanted.set()
+
+    def close(self) -> None:
+        """End in good order; called without the lock."""
+        with self.lock:
+            self.stopping = True
+            self.wanted.set()
+        self.saver.join()
+        with self.lock:
+            self.save()
+            self.append(Entry(heard=dict(self.heard), account=self.account, clean=True))
+            self.log.close()
+            self.marks.close()
+
+    def step(
+        self,
+        event: ReceiverEvent,
+        rows: pa.RecordBatch | None = None,
+        time: float | None = None,
+    ) -> tuple[ReceiverInstruction, ...]:
+        """Take one event in and do all that it asks for; nothing has happened if that fails."""
+        arrived = isinstance(event, ItemsArrived | PunctuationArrived)
+        producer = event.sender if isinstance(event, ItemsArrived | PunctuationArrived) else ""
+        before = self.state
+        if arrived:
+            before = replace(before, heard=((producer, self.heard.get(producer, 0)),))
+        state, asked = receive(before, event, self.account.limit)
+        run: HeldRun | None = None
+        saved = False
+        try:
+            for one in asked:
+                if isinstance(one, TakeItems) and rows is not None:
+                    new = rows if not one.skip else rows.slice(one.skip)
+                    first = event.first + one.skip  # type: ignore[union-attr]
+                    run = HeldRun(one.first, producer, first, new.num_rows, batch=new)
+                    self.backlog.add(run)
+                elif isinstance(one, BackUpItems):
+                    self.save()
+                    saved = True
+                elif isinstance(one, BackUpPunctuation):
+                    assert time is not None
+                    self.save(Boundary(one.number, producer, time))
+                    state, _ = receive(state, ItemsSaved(upto=one.number), 0)
+                    saved = True
+                elif isinstance(one, DropItems):
+                    self.backlog.drop(one.upto)
+                    self.log.drop(one.upto)
+                elif isinstance(one, Acknowledge) and run is not None:
+                    saved = self._mark(run, saved=saved) or saved
+        except BaseException:
+            if run is not None and not saved:
+                self.backlog.take_back()
+            raise
+        if arrived:
+            self.heard[producer] = dict(state.heard)[producer]
+            state = replace(state, heard=())
+        self.state = state
+        if saved:
+            self.note_saved()
+        return asked
+
+    def _mark(self, run: HeldRun, *, saved: bool) -> bool:
+        """Mark items before they are acknowledged; tells if they became durable instead."""
+        if self.marks.size > ROLL_BYTES:
+            self.begin_marks()
+        try:
+            self.marks.taken(run.marked())
+        except OSError as error:
+            if saved:
+                return False
+            # Where even a mark finds no room, nothing may be acknowledged that is not durable.
+            try:
+                self.save()
+            except StoreFailedError as full:
+                raise full from error
+            return True
+        return False
+
+    def save(self, boundary: Boundary | None = None) -> None:
+        """Make all items durable that are held, and a boundary after them."""
+        self.counts["waits"] += 1
+        self._write(self.backlog.after(self.log.facts.backed_up), boundary, self.account)
+
+    def _write(
+        self,
+        runs: list[HeldRun],
+        boundary: Boundary | None = None,
+        account: Account | None = None,
+    ) -> None:
+        with self._saving:
+            runs = [run for run in runs if run.number > self.log.facts.backed_up]
+            if not runs and boundary is None:
+                return
+            body = [run.batch.serialize() for run in runs if run.batch is not None]
+            saved = tuple(
+                SavedRun(run.number, run.producer, run.first, run.count, len(part))
+                for run, part in zip(runs, body, strict=True)
+            )
+            heard = {} if boundary is None else {boundary.producer: self._boundary_number(boundary)}
+            places = self.log.append(
+                Entry(
+                    runs=saved,
+                    boundaries=() if boundary is None else (boundary,),
+                    heard=heard,
+                    committed=self.state.processed,
+                    account=account,
+                ),
+                body,
+            )
+            self.backlog.saved(runs, places)
+            self.counts["saves"] += 1
+
+    def _boundary_number(self, boundary: Boundary) -> int:
+        """A boundary takes up the next number of its producer's, too."""
+        return self.heard.get(boundary.producer, 0) + 1
+
+    def append(self, entry: Entry) -> None:
+        """Make a fact durable that brings no items."""
+        with self._saving:
+            self.log.append(replace(entry, committed=self.state.processed))
+
+    def note_saved(self) -> None:
+        """Items became durable: the machine knows, and memory may be given back."""
+        upto = min(self.log.facts.backed_up, self.state.received)
+        self.state, _ = receive(self.state, ItemsSaved(upto=upto), 0)
+        if self.backlog.memory_bytes > self._config.memory_bytes:
+            self.backlog.evict(self._config.memory_bytes // 2)
+
+    def _save_early(self) -> None:
+        while True:
+            self.wanted.wait()
+            self.wanted.clear()
+            with self.lock:
+                if self.stopping:
+                    return
+                runs = self.backlog.after(self.log.facts.backed_up)
+            try:
+                self._write(runs)
+            except StoreFailedError:
+                continue  # the producer that reaches l is told
+            with self.lock:
+                self.note_saved()
+
+    def begin_marks(self) -> None:
+        """Replace the marks by a short summary."""
+        pending = self.backlog.after(max(self.log.facts.backed_up, self.state.processed))
+        self.marks.begin(
+            [run.marked() for run in pending],
+            self.heard,
+            self.state.processed,
+            self.state.received,
+        )
