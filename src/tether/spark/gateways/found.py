@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from py4j.java_gateway import JavaObject
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -44,10 +46,9 @@ def _of(source: SourceNode) -> Iterator[GatewayLeaf]:
 
 
 def _leaves(rows: DataFrame) -> Iterator[tuple[Any, bool]]:
-    execution = getattr(getattr(rows, "_jdf", None), "queryExecution", None)
-    if execution is None:  # a session of tests that starts no Spark
+    plan = rows._jdf.queryExecution().analyzed()
+    if not isinstance(plan, JavaObject):  # a session of tests that starts no Spark
         return
-    plan = execution().analyzed()
     found = plan.collectLeaves()
     for at in range(found.size()):
         leaf = found.apply(at)
