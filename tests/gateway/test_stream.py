@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from tether.sources.gateway import segments
 from tether.sources.gateway.config import GatewayConfig
 from tether.sources.gateway.errors import BusyError, GatewayError, WrongSequenceError
+from tether.sources.gateway.marks import MarkFile
 from tether.sources.gateway.messages import CommitNote, Hello
 from tether.sources.gateway.stream import GatewayStream
 
@@ -201,6 +202,27 @@ def test_a_crash_is_told_exactly_once_producers_are_back(
     assert again.status().losses[0].at_most == 3
     assert held(again) == ["a4", "a5", "a6"]
     assert again.status().limit == 5  # halved
+    crash(again)
+
+
+def test_a_crash_while_it_is_being_opened_forgets_nothing(
+    stream: GatewayStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.put("a", 1, rows("a", 1, 5))
+    crash(stream)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:  # the loss is in the log, the old marks are still there
+        patch.setattr(MarkFile, "begin", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened(tmp_path, max_lost=20)
+    again = opened(tmp_path, max_lost=20)
+    assert [loss.at_most for loss in again.status().losses] == [5]
+    again.put("a", 3, rows("a", 3, 3))
+    assert again.status().losses[0].at_most == 2
+    assert held(again) == ["a3", "a4", "a5"]
     crash(again)
 
 

@@ -25,6 +25,7 @@ class Facts:
     used: int = 0
     """Newest number that must not be given again."""
     committed: int = 0
+    life: int = 0
     heard: dict[str, int] = field(default_factory=dict)
     boundaries: list[Boundary] = field(default_factory=list)
     account: Account = field(default_factory=Account)
@@ -40,6 +41,7 @@ class Facts:
             self._hear(producer, newest)
         self.shown = max(self.shown, entry.shown or 0)
         self.committed = max(self.committed, entry.committed or 0)
+        self.life = max(self.life, entry.life or 0)
         if entry.used is not None:
             self.backed_up = max(self.backed_up, entry.used)
         for boundary in entry.boundaries:
@@ -57,6 +59,7 @@ class Facts:
             shown=self.shown,
             used=self.backed_up,
             committed=self.committed,
+            life=self.life,
             heard=dict(self.heard),
             boundaries=tuple(self.boundaries),
             account=self.account,

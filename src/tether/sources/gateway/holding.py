@@ -62,13 +62,14 @@ class HeldItems:
         """Orders appends of items. Taken after ``lock`` or without it, and released before it."""
         self.log, self.marks = SegmentLog(folder), MarkFile(folder / "marks")
         found = self.log.read()
-        opened = resume(self.log, found, self.marks.read())
+        opened = resume(self.log, found, self.marks.read(self.log.facts.life))
         self.state, self.heard, self.backlog = opened.state, opened.heard, opened.backlog
         self.lost = opened.lost
         """What the restart found lost."""
         account = opened.entry.account or Account()
         self.account = replace(account, limit=allowed(account))
-        self.log.begin(replace(opened.entry, account=self.account))
+        life = self.log.facts.life + 1
+        self.log.begin(replace(opened.entry, account=self.account, life=life))
         self.begin_marks()
         self.counts = {
             "rows": 0,
@@ -239,6 +240,7 @@ class HeldItems:
         self.marks.begin(
             [run.marked() for run in pending],
             self.heard,
-            self.state.processed,
-            self.state.received,
+            committed=self.state.processed,
+            received=self.state.received,
+            life=self.log.facts.life,
         )

@@ -60,8 +60,13 @@ class MarkFile:
         self._descriptor = -1
         self.size = 0
 
-    def read(self) -> Marks | None:
-        """What the gateway before this one has left; None if it cannot be believed."""
+    def read(self, life: int) -> Marks | None:
+        """What the gateway before this one has left; None if it cannot be believed.
+
+        Args:
+            life: How often the stream was opened, as the log says. Marks of an elder life were summed
+                up in the log when this one began, and it ended before it took anything in.
+        """
         try:
             data = read_whole(self._path)
         except FileNotFoundError:
@@ -70,6 +75,8 @@ class MarkFile:
         if not records or records[0][:2] != ["boot", boot_id()]:
             return None
         found = Marks([], {}, 0, 0)
+        if records[0][2] < life:
+            return found
         for kind, *values in records[1:]:
             if kind == "r":
                 run = MarkedRun(*values)
@@ -84,7 +91,13 @@ class MarkFile:
         return found
 
     def begin(
-        self, runs: Iterable[MarkedRun], heard: Mapping[str, int], committed: int, received: int
+        self,
+        runs: Iterable[MarkedRun],
+        heard: Mapping[str, int],
+        *,
+        committed: int,
+        received: int,
+        life: int,
     ) -> None:
         """Replace the file by a summary, in one step.
 
@@ -93,6 +106,7 @@ class MarkFile:
             heard: By producer, the newest of its numbers, these items included.
             committed: Items up to this number are processed.
             received: The newest number.
+            life: How often the stream was opened.
         """
         runs = list(runs)
         before = dict(heard)
@@ -101,7 +115,7 @@ class MarkFile:
         partial = self._path.with_suffix(".new")
         partial.unlink(missing_ok=True)
         descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        told: list[tuple[Any, ...]] = [("boot", boot_id()), ("c", committed), ("n", received)]
+        told: list[tuple[Any, ...]] = [("boot", boot_id(), life), ("c", committed), ("n", received)]
         told += [("h", producer, number) for producer, number in before.items()]
         told += [("r", *run) for run in runs]
         data = b"".join(_record(one) for one in told)

@@ -93,6 +93,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     used: int | None = None
     """Newest number that is in use or lost; written at a restart."""
     committed: int | None = None
+    life: int | None = None
+    """How often the stream has been opened."""
     heard: dict[str, int] = {}
     boundaries: tuple[Boundary, ...] = ()
     account: Account | None = None
