@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 UNTOLD = LossRecord(
     lost="told by records that are gone",
-    epoch=0,
+    epoch=-1,
     at_most=0.0,
     theta=math.inf,
     failures=0,
@@ -34,7 +34,7 @@ UNTOLD = LossRecord(
     extra=math.inf,
     items=math.inf,
 )
-"""Stands for losses that the log knows of by their number only."""
+"""Stands for losses that the log knows of by their number only. Nobody knows when they happened."""
 
 
 class SlotFacts(NamedTuple):

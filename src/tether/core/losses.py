@@ -15,7 +15,7 @@ import msgspec
 LossKind = Literal["state", "feedback"]
 """What was lost: resident state of a slot, or feedback items that waited at the driver."""
 
-_Epoch = Annotated[int, msgspec.Meta(ge=0)]
+_Epoch = Annotated[int, msgspec.Meta(ge=-1)]
 _Size = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -25,7 +25,7 @@ class LossRecord(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         lost: Names what was lost, so that a loss which is found twice is counted once: the lineage of
             the resident state; of feedback, the epoch that was to get it. Each can be lost only once.
-        epoch: The epoch that was about to be run.
+        epoch: The epoch that was about to be run; -1 where nobody knows.
         at_most: Most divergence lost, in its units; at most ``theta``.
         theta: θ in force, as it was durable before the loss.
         failures: k as the policy counted it before this loss (in its window, if it had one).

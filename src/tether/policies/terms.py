@@ -65,6 +65,7 @@ def counted(
     """
     terms, by_epochs = terms_of(policy, placement), window is not None and window.by == "epochs"
     losses = []
+    # A loss of which nobody knows when it was (epoch -1) has no place in a window: it never leaves one.
     for place, record in enumerate(sorted(records, key=lambda one: (one.epoch, one.lost))):
         paid = record.at_most
         if record.under != terms:
@@ -75,7 +76,7 @@ def counted(
                 at_most=paid,
                 extra=record.extra + _rest(record.at_most, paid),
                 items=record.items,
-                position=float(record.epoch) if by_epochs else None,
+                position=float(record.epoch) if by_epochs and record.epoch >= 0 else None,
             )
         )
     return tuple(losses)

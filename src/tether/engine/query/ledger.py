@@ -135,8 +135,11 @@ class Ledger:
         if status.recovery is not None and (loss := status.recovery.loss) is not None:
             self._losses[slot][loss.lost] = loss
             self.totals["losses"] += 1
-        if len(self._losses[slot]) < status.losses:
-            self._losses[slot].setdefault(UNTOLD.lost, UNTOLD)
+        known, last = self._losses[slot], self._statuses.get(slot)
+        more = UNTOLD.lost not in known or last is None or status.losses > last.losses
+        if len(known) < status.losses and more:
+            # It was lost before this report at the latest: from here on it counts for a whole window.
+            known[UNTOLD.lost] = msgspec.structs.replace(UNTOLD, epoch=status.epoch)
 
     def note_feedback(self, losses: Sequence[LossRecord], waiting: int) -> None:
         """What was lost of the operator's feedback, and how many items now wait unsaved."""
