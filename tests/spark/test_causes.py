@@ -41,6 +41,14 @@ Traceback (most recent call last):
 ModuleNotFoundError: No module named 'tether'
 """
 
+KAFKA = """An error occurred while calling o9.save.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 \
+times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): \
+org.apache.spark.sql.kafka010.KafkaIllegalStateException: [KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] \
+Some data may have been lost because they are not available in Kafka any more. SQLSTATE: 22000
+\tat org.apache.spark.sql.kafka010.KafkaExceptions$.couldNotReadOffsetRange(KafkaExceptions.scala:1)
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "cause", "advice"),
@@ -49,6 +57,7 @@ ModuleNotFoundError: No module named 'tether'
         (PARQUET, "Innermost cause: SchemaColumnConvertNotSupportedException", "start the query"),
         (NO_PROGRAM, 'IOException: Cannot run program "/nowhere/python3"', "PYSPARK_PYTHON"),
         (OTHER_PYTHON, "ModuleNotFoundError: No module named 'tether'", "PYSPARK_PYTHON"),
+        (KAFKA, "Some data may have been lost", "retention.ms"),
         ("", "nothing more was said", "Mend"),
         ("disk is full", "disk is full", "Mend"),
     ],

@@ -72,6 +72,14 @@ def test_an_error_of_a_source_names_its_cause(spark, tmp_path):
     assert caught.value.__cause__ is not None
 
 
+def test_a_connect_client_is_refused_before_anything_of_it_is_asked():
+    class Rows:
+        sparkSession = object()  # noqa: N815 - Spark's name; a client's session has no JVM
+
+    with pytest.raises(QueryRefusedError, match="classic Spark session"):
+        tether.stream(Rows())
+
+
 @pytest.mark.long
 def test_workers_run_the_drivers_python_where_none_was_chosen(tmp_path):
     """The README's way: the Python of an environment that is not activated."""

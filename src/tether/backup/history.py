@@ -117,6 +117,10 @@ class CommitHistory:
         """Epoch of the newest record that is not void."""
         return self._live[-1].record.epoch if self._live else None
 
+    def runs(self) -> Iterator[str]:
+        """Who wrote the records that are not void, newest first."""
+        return (record.run for _, record in reversed(self._live))
+
     @property
     def slots(self) -> list[str]:
         """Keys of all slots ever seen."""

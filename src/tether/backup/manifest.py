@@ -24,7 +24,8 @@ given from them."""
 ADVICE = {
     "program": "If the new code means the same by its state, allow the change of 'program'.",
     "state": "The stored state does not fit the new schema: undo it, or start in an empty directory.",
-    "slots": "State is placed by key in a fixed number of slots: restore the old parallelism.",
+    "slots": "State is placed by key in slots: restore the old parallelism, or allow the change of "
+    "'slots' and it is split by key.",
     "policy": "If the new bound is meant, allow the change of 'policy'.",
     "keys": "State was placed by the old keys: restore them, or start in an empty directory.",
 }
@@ -131,8 +132,9 @@ def check_manifest(
         Traceback (most recent call last):
         ...
         tether.core.errors.ChangedProgramError: The backup was written by a program that differs \
-in: slots. Why: slots.count: 4 → 8. What to do: State is placed by key in a fixed number of slots: \
-restore the old parallelism. Or start with an empty backup directory and Spark checkpoint.
+in: slots. Why: slots.count: 4 → 8. What to do: State is placed by key in slots: restore the old \
+parallelism, or allow the change of 'slots' and it is split by key. Or start with an empty backup \
+directory and Spark checkpoint.
     """
     old = stored.fingerprint
     new = _plain(wanted.fingerprint if isinstance(wanted, Manifest) else wanted)

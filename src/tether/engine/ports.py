@@ -17,6 +17,10 @@ from tether.backup.protocol import BackupStore as Store
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
     from tether.core.graph import SlotId
     from tether.engine.messages import Purpose, SlotStatus
     from tether.engine.slot.program import Program
@@ -87,6 +91,10 @@ class Cluster(Protocol[Rows]):
 
     def release(self) -> None:
         """Forget where slots were placed."""
+        ...
+
+    def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
+        """The slot of each of some keys, if the operator had so many slots."""
         ...
 
 

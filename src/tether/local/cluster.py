@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
+from tether.core.errors import ChangedProgramError
 from tether.core.graph import SlotId
 from tether.engine.slot.beside import SlotBesideEpochs
 from tether.engine.slot.program import Program
@@ -12,7 +13,9 @@ from tether.engine.slot.program import Program
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from tether.chaos.faults import Point
     from tether.engine.messages import Purpose
@@ -168,3 +171,12 @@ class LocalCluster:
 
     def release(self) -> None:
         """Nothing is held."""
+
+    def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
+        """Whoever gives the rows knows their slots, and gives none for keys alone."""
+        del keys
+        raise ChangedProgramError(
+            f"The state of {operator!r} cannot be split into {slots} slots here.",
+            why="A run in one process is given its rows by slot, and cannot tell the slot of a key.",
+            do="Start it with the old number of slots.",
+        )

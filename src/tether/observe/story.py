@@ -36,6 +36,7 @@ What = Literal[
     "replanned",
     "resent",
     "respread",
+    "rescaled",
     "feedback-lost",
     "items-lost",
     "unflushed",

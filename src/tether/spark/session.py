@@ -34,18 +34,30 @@ PIPE_BYTES = 1 << 20
 """Buffer between Spark and its Python workers; with its 64 KB they wait for each other often."""
 
 
+def refuse_connect(session: SparkSession) -> None:
+    """Refuse a session of Spark Connect, before anything of it is asked that it does not have.
+
+    Raises:
+        QueryRefusedError: It is one.
+    """
+    if not hasattr(session, "_jsparkSession"):
+        raise QueryRefusedError(
+            "A Tether query needs a classic Spark session.",
+            why="Slots report to the driver through accumulators, and epochs run in the driver's own "
+            "Python; a Spark Connect client has neither.",
+            do="Create the session with SparkSession.builder.master(...), not .remote(...), or submit "
+            "the program to the cluster. A plain Spark SQL query can have a bound through Connect: put "
+            "the settings of tether.sql.builder into the server's configuration.",
+        )
+
+
 def check_session(session: SparkSession) -> None:
     """Refuse a session in which the epoch protocol would not hold; let its workers run this Python.
 
     Raises:
         QueryRefusedError: Speculative execution is on, or the session is a Spark Connect client.
     """
-    if not hasattr(session, "_jsparkSession"):
-        raise QueryRefusedError(
-            "A Tether query needs a classic Spark session.",
-            why="Slots report to the driver through accumulators, which Spark Connect does not have.",
-            do="Create the session with SparkSession.builder.master(...), not .remote(...).",
-        )
+    refuse_connect(session)
     if (session.conf.get("spark.speculation", "false") or "false").lower() == "true":
         raise QueryRefusedError(
             "Speculative execution is on (spark.speculation=true).",

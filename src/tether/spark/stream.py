@@ -15,6 +15,7 @@ from tether.policies.no_tolerance import NoTolerance
 from tether.sources.sunion.columns import STABLE_BEFORE
 from tether.spark.changes.outlet import outlet_for
 from tether.spark.epoch_sink import numbered as with_numbers
+from tether.spark.everyday.grouped import GroupedStream
 from tether.spark.graph.batch import batch_answer
 from tether.spark.graph.consistency import BSP
 from tether.spark.graph.exactness import check_exact, readable_epochs
@@ -24,13 +25,13 @@ from tether.spark.graph.shape import topology_of_flow
 from tether.spark.graph.unusable import unusable
 from tether.spark.query import Query, start_query
 from tether.spark.running.workers import use_drivers_python
-from tether.spark.session import check_session
+from tether.spark.session import check_session, refuse_connect
 from tether.spark.sinks import Sink, as_sink, discard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from tether.chaos.faults import Fault
     from tether.core.windows import Window
@@ -72,8 +73,8 @@ class Stream:
             key: Columns that say which rows belong together: rows of equal key meet in one slot (the
                 paper's duplication by state). Without a key any slot takes any row: as they were
                 read, or spread by their value (duplication by data).
-            parallelism: Number of slots; by default Spark's default parallelism. It is fixed for the
-                life of a backup.
+            parallelism: Number of slots; by default Spark's default parallelism. Another number at a
+                restart needs ``start(allow_changed=["slots"])``; see docs/rescaling.md.
             name: Name in stories and backups; by default the operator's own. Needed where a query
                 has two of a kind.
             feedback_to: The stream of an operator further up that gets what this one sends with
@@ -121,6 +122,23 @@ class Stream:
             function: Takes a DataFrame and gives one, of the same columns in every epoch.
         """
         return Stream(StepNode((self._node,), function))
+
+    def groupBy(self, *columns: str | Column) -> GroupedStream:  # noqa: N802 - Spark's name
+        """Everyday aggregates, spelled as in Spark: ``groupBy("page").agg(F.count("*"), F.sum("n"))``.
+
+        Only on what was given to ``tether.stream`` itself, whose columns are known. See
+        docs/everyday.md.
+
+        Args:
+            columns: Columns to group by; one may be ``F.window(time, length)``.
+        """
+        if not isinstance(self._node, SourceNode):
+            raise BadValueError(
+                "groupBy() was called behind other steps.",
+                why="The columns and the watermark are known only of what tether.stream() was given.",
+                do="Do such steps in Spark first, or use apply(KeyedAggregate(…), key=…).",
+            )
+        return GroupedStream(self, self._node.rows, columns)
 
     def set_aside(self, *columns: str, nulls: bool = False) -> tuple[Stream, Stream]:
         """Part these rows in two: those that can be reckoned with, and those to keep aside.
@@ -244,8 +262,8 @@ class Stream:
             arena_scope: "node": resident state outlives an executor that is restarted on its node.
                 "executor": it dies with the executor.
             arena_dir: Where resident state is kept; by default in memory, /dev/shm.
-            allow_changed: Parts of the program ("program", "policy") that may differ from what the
-                backup was written with.
+            allow_changed: Parts of the program ("program", "policy", "slots") that may differ from what
+                the backup was written with.
             accept_damage: Go on under an approximate policy though commit records of the backup are
                 missing, which is refused otherwise. Slots that are restored from what is left then
                 have an infinite bound.
@@ -346,6 +364,7 @@ def stream(rows: DataFrame, *, replays: bool | None = None) -> Stream:
             do="Subscribe without a delay; or keep stable rows only: "
             f"rows.where(\"_stability = 'stable'\").drop({STABLE_BEFORE!r}).",
         )
+    refuse_connect(rows.sparkSession)
     return Stream(SourceNode(rows, replays=replays))
 
 

@@ -66,5 +66,9 @@ def bind_store(
             do="Use the checkpoint that belongs to this backup, or a new backup directory.",
         )
     if allow_changed:
-        store.write_manifest(msgspec.structs.replace(manifest, fingerprint=program))
+        # How many slots the state is in, it is itself that says: see ``rescaling``.
+        slots = manifest.fingerprint.get("slots", program["slots"])
+        store.write_manifest(
+            msgspec.structs.replace(manifest, fingerprint={**program, "slots": slots})
+        )
     return manifest.first_epoch

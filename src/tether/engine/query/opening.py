@@ -16,6 +16,7 @@ from tether.engine.query.lane import Books
 from tether.engine.query.lineages import Lineages
 from tether.engine.query.log_opening import open_log
 from tether.engine.query.orders import SlotOrders
+from tether.engine.query.rescaling import settle_slots
 from tether.engine.query.runner import Runner
 from tether.engine.query.snapshot_keeper import SnapshotKeeper
 
@@ -52,6 +53,8 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C
     first = bind_store(operators, query_id, epoch, plan.store, plan.settings.allow_changed)
     opened = None if plan.store is None else _open_log(plan, plan.store, first, epoch)
     log = None if opened is None else opened.log
+    if log is not None:
+        settle_slots(plan, log, cluster, query_id, epoch)
     books = Books(
         ids=ids,
         first_epoch=first,

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tether.core.errors import BadValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tether.spark.places.pinning import Anchor
 
 SLOT = "__tether_slot"
 """Column that names a row's slot; the task checks it against the partition that it runs on."""
+
+_AT = "__tether_at"
+"""Column that brings answers back into the order of what was asked."""
 
 
 class EpochPlan:
@@ -81,6 +87,17 @@ class EpochPlan:
             return rows
         rows = rows.repartitionById(self._slots, F.col(SLOT))
         return rows if self._anchor is None else self._anchor.pin(rows)
+
+    def slots_of(
+        self, session: SparkSession, keys: pa.RecordBatch, types: Mapping[str, str]
+    ) -> NDArray[np.int64]:
+        """The slot of each key, as rows of these types would have it, in the order of the keys."""
+        table = pa.Table.from_batches([keys]).append_column(_AT, pa.array(range(len(keys))))
+        named = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in types.items()]
+        rows = session.createDataFrame(table).select(*named, _AT)
+        found = rows.select(_AT, self._slot_of(self._key)).toArrow().sort_by(_AT)
+        slots: NDArray[np.int64] = np.asarray(found[SLOT].to_numpy(), np.int64)
+        return slots
 
     def unfuse(self) -> bool:
         """Stop relying on any partitioning but our own shuffle's; False if groupBy's did not serve.

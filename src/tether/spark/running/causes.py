@@ -32,6 +32,9 @@ _WORKER = re.compile(
 )
 
 
+_KAFKA_LOSS = re.compile(r"KAFKA_DATA_LOSS|failOnDataLoss|data may have been lost", re.IGNORECASE)
+
+
 class Cause(NamedTuple):
     """Why something failed, and what can be done about it."""
 
@@ -88,6 +91,13 @@ def _short(text: str) -> str:
 
 
 def _advice(cause: str, worker_python: str) -> str:
+    if _KAFKA_LOSS.search(cause):
+        return (
+            "Rows that the query had not read are gone from the topic: its retention is shorter than "
+            "the time that the query was behind, or the topic was made again. Raise retention.ms "
+            "above the longest recovery. To go on without those rows, set the source's option "
+            "failOnDataLoss to false; they are then missing in the answer, and in no bound."
+        )
     match = _WORKER.search(cause)
     if match is None:
         return "Mend that cause and start the query again: it goes on with this epoch."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from tether.spark.graph.plan import plan_of
 from tether.spark.places.held_back import HeldBackError
 from tether.spark.places.placed import Placed
 from tether.spark.places.spreading import Spreading, live_executors
@@ -19,6 +20,9 @@ from tether.spark.tasks.task import SlotTask
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
     from tether.engine.messages import Purpose
@@ -76,6 +80,14 @@ class SparkCluster:
             return False
         executors = live_executors(self.session.sparkContext)
         return self._spreading.wanted(len(executors) - 1, places)  # one of them is the driver
+
+    def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
+        """The slot of each of some keys, by Spark's own hash of the types that rows have."""
+        node = next(node for node in self._lane.operators if node.name == operator)
+        types = self._lane.operators[node].key_types
+        plan = plan_of(self.session)(list(types), slots, None, None)
+        found: NDArray[np.int64] = plan.slots_of(self.session, keys, types)
+        return found
 
     def forget_reports(self) -> None:
         """Drop reports so far."""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tether.testing.inprocess.frames import LocalFrame, Shuffled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
     from tether.testing.inprocess.session import LocalSession
 
 
@@ -26,6 +33,14 @@ class LocalPlan:
         """The rows, each in the partition of its slot."""
         home, key, slots = self._session.home, self._key, self._slots
         return Shuffled(rows, slots, lambda row: home(row, key, slots))
+
+    def slots_of(
+        self, session: LocalSession, keys: pa.RecordBatch, types: Mapping[str, str]
+    ) -> NDArray[np.int64]:
+        """The slot of each key."""
+        del session, types
+        home, key, slots = self._session.home, self._key, self._slots
+        return np.array([home(row, key, slots) for row in keys.to_pylist()], np.int64)
 
     def unfuse(self) -> bool:
         """Nothing is relied on here but this shuffle."""

@@ -1,0 +1,181 @@
+"""groupBy and agg, spelled as in Spark, give what Spark gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+import tether
+from tether.core.errors import BadValueError, QueryRefusedError
+from tether.testing.epochs import read_epochs, write_epochs
+
+SCHEMA = "case int, page string, bytes long, x double, day date, ts timestamp, user string"
+EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def random_epoch(seed: int, cases: int = 40) -> pa.Table:
+    """Rows of many small cases at once: a run of Spark costs more than any of them."""
+    chance = random.Random(seed)
+    odd = [math.nan, math.inf, -math.inf]
+
+    def number(case: int) -> float | None:
+        kinds = [None, chance.uniform(-9, 9), chance.uniform(-9, 9)]
+        return chance.choice([*kinds, *(odd if case % 4 == 0 else [])])
+
+    rows = [
+        {
+            "case": case,
+            "page": chance.choice(["a", "b", None]),
+            "bytes": chance.choice([None, chance.randint(-(2**40), 2**40)]),
+            "x": number(case),
+            "day": chance.choice([None, (EPOCH + dt.timedelta(chance.randint(-900, 900))).date()]),
+            "ts": EPOCH + dt.timedelta(microseconds=chance.randint(-(10**12), 10**12)),
+            "user": chance.choice([None, *(f"user {n}" for n in range(case + 1))]),
+        }
+        for case in range(cases)
+        for _ in range(chance.randint(0, 6))
+    ]
+    schema = pa.schema(
+        [
+            ("case", pa.int32()),
+            ("page", pa.string()),
+            ("bytes", pa.int64()),
+            ("x", pa.float64()),
+            ("day", pa.date32()),
+            ("ts", pa.timestamp("us", "UTC")),
+            ("user", pa.string()),
+        ]
+    )
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def alike(one: object, other: object) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6)
+    return one == other
+
+
+def test_random_cases_equal_sparks_own_answers(spark, tmp_path):
+    tables = [random_epoch(seed) for seed in range(3)]
+    write_epochs(tmp_path / "in", tables)
+    aggregates = [
+        F.count("*"),
+        F.count("bytes").alias("known"),
+        F.sum("bytes"),
+        F.sum("x"),
+        F.min("x"),
+        F.max("x"),
+        F.min("bytes"),
+        F.max(F.col("bytes") * 2),
+        F.max("ts"),
+        F.min("day"),
+        F.avg("x"),
+        F.mean("bytes"),
+        F.var_samp("x"),
+        F.stddev_pop("x"),
+        F.approx_count_distinct("user"),
+    ]
+    found, complete = {}, {}
+    stream = tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
+    grouped = stream.groupBy("case", "page").agg(*aggregates)
+    query = (
+        grouped.outputMode("update")
+        .parallelism(2)
+        .queryName("everyday")
+        .option("checkpointLocation", tmp_path / "checkpoint")
+        .option("backupLocation", tmp_path / "backup")
+        .trigger(availableNow=True)
+        .start(
+            lambda df, _: found.update({tuple(row)[:2]: tuple(row)[2:] for row in df.collect()}),
+            tolerance=tether.Approximate(1e6),
+        )
+    )
+    query.awaitTermination()
+    static = spark.read.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    answer = static.groupBy("case", "page").agg(*aggregates, F.countDistinct("user").alias("exact"))
+    names = answer.columns[2:-1]
+    for row in answer.collect():
+        ours, theirs = found.pop((row[0], row[1])), tuple(row)[2:]
+        for name, one, other in zip(names[:-1], ours[:-1], theirs[:-2], strict=True):
+            assert alike(one, other), (row[0], row[1], name, one, other)
+        assert abs(ours[-1] - theirs[-1]) <= max(1, 0.15 * theirs[-1])
+    assert not found
+    assert query.bound().spent == 0
+    # The batch form gives the same, with Spark's names and types.
+    rows = tether.stream(static).groupBy("case").count().to_df()
+    assert rows.schema == static.groupBy("case").count().schema
+    complete = {row["case"]: row["count"] for row in rows.collect()}
+    assert complete == {r["case"]: r["count"] for r in static.groupBy("case").count().collect()}
+
+
+def test_windows_and_watermarks_are_sparks(spark, tmp_path):
+    chance = random.Random(5)
+    clock = [0, 40, 35, 130, 100, 260, 600]
+    tables = [
+        pa.table(
+            {
+                "ts": pa.array(
+                    [
+                        EPOCH + dt.timedelta(seconds=now + chance.randint(-60, 60))
+                        for _ in range(12)
+                    ],
+                    pa.timestamp("us", "UTC"),
+                ),
+                "page": [chance.choice("ab") for _ in range(12)],
+                "bytes": [chance.randint(0, 9) for _ in range(12)],
+            }
+        )
+        for now in clock
+    ]
+    write_epochs(tmp_path / "in", tables)
+    rows = read_epochs(spark, tmp_path / "in", "ts timestamp, page string, bytes long")
+    rows = rows.withWatermark("ts", "30 seconds")
+    by = F.window("ts", "1 minute"), "page"
+    aggregates = F.count("*").alias("n"), F.sum("bytes"), F.approx_count_distinct("bytes")
+    ours, theirs = [], []
+    tether.stream(rows).groupBy(*by).agg(*aggregates).parallelism(2).trigger(
+        availableNow=True
+    ).start(lambda df, _: ours.extend(tuple(row)[:4] for row in df.collect())).awaitTermination()
+    before = spark.conf.get("spark.sql.streaming.noDataMicroBatches.enabled")
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    try:
+        plain = rows.groupBy(*by).agg(*aggregates).writeStream.outputMode("append")
+        plain.trigger(availableNow=True).foreachBatch(
+            lambda df, _: theirs.extend(tuple(row)[:4] for row in df.collect())
+        ).start().awaitTermination()
+    finally:
+        spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", before)
+    assert sorted(ours) == sorted(theirs)
+    assert len({row[0].end for row in ours}) > 3
+
+
+def test_what_is_not_kept_is_refused_with_the_way_out(spark, tmp_path):
+    write_epochs(tmp_path / "in", [random_epoch(0)])
+    stream = tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
+    refusals = [
+        (F.countDistinct("user"), "DISTINCT"),
+        (F.percentile_approx("x", 0.5), "percentile_approx"),
+        (F.max("user"), "type string"),
+        (F.sum("bytes") + 1, "not among those"),
+        (F.expr("sum(bytes)"), "cannot be taken apart"),
+    ]
+    for column, words in refusals:
+        with pytest.raises(BadValueError, match=words):
+            stream.groupBy("page").agg(column).outputMode("update").to_stream()
+    with pytest.raises(QueryRefusedError, match="needs a window of event time and a watermark"):
+        stream.groupBy("page").count().start()
+    with pytest.raises(QueryRefusedError, match="overlap"):
+        stream.groupBy(F.window("ts", "2 minutes", "1 minute")).count().start()
+    with pytest.raises(QueryRefusedError, match="cannot be updated in place"):
+        stream.groupBy("page").count().outputMode("update").toTable("t")
+    with pytest.raises(BadValueError, match="option 'path'"):
+        stream.groupBy("page").count().option("path", "x")
+    with pytest.raises(BadValueError, match="given no column"):
+        stream.groupBy()
