@@ -110,7 +110,8 @@ def test_random_cases_equal_sparks_own_answers(spark, tmp_path):
     assert query.bound().spent == 0
     # The batch form gives the same, with Spark's names and types.
     rows = tether.stream(static).groupBy("case").count().to_df()
-    assert rows.schema == static.groupBy("case").count().schema
+    plain = static.groupBy("case").count()
+    assert rows.schema.simpleString() == plain.schema.simpleString()
     complete = {row["case"]: row["count"] for row in rows.collect()}
     assert complete == {r["case"]: r["count"] for r in static.groupBy("case").count().collect()}
 
