@@ -1,7 +1,7 @@
 # All targets run in .venv through scripts/run; `make` alone lists them. Paths stay relative, so a clone may
 # live anywhere, in a folder with spaces too.
 .DEFAULT_GOAL := help
-.PHONY: help setup environment classes jar demo test test-fast lint bench peers chaos fuzz mutants soak wheel lock clean
+.PHONY: help setup environment classes jar demo test test-fast lint bench peers chaos kafka fuzz mutants soak wheel lock clean
 
 # More arguments for the command behind a target: make test ARGS="-k backup -x"
 ARGS ?=
@@ -70,6 +70,9 @@ chaos: environment jar classes ## kill real processes, in the long form of those
 	@echo "chaos: seed $(SEED); the same again with SEED=$(SEED)"
 	@TETHER_LONG=1 TETHER_SEED=$(SEED) $(RUN) python -m pytest -m chaos -v \
 		--hypothesis-profile=fresh --hypothesis-seed=$(SEED) $(ARGS)
+
+kafka: environment classes ## the Kafka example, with a broker of its own that is killed and comes back
+	@$(RUN) python examples/kafka_counts.py $(ARGS)
 
 fuzz: environment ## random programs under random failures, judged: make fuzz ARGS="--minutes 10"
 	@$(RUN) python -m tether.testing.fuzz $(ARGS)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tether.spark.epoch_lines import EpochLines
     from tether.spark.epoch_sink import to_epochs
     from tether.spark.graph.consistency import ASP, BSP, SSP
+    from tether.spark.kafka import rows_once, to_kafka
     from tether.spark.query import Query
     from tether.spark.sinks import to_format
     from tether.spark.stream import stream
@@ -57,12 +58,14 @@ __all__ = [
     "UpstreamBackup",
     "ingest",
     "read_changes",
+    "rows_once",
     "stream",
     "subscribe",
     "to_changes",
     "to_epochs",
     "to_exchange",
     "to_format",
+    "to_kafka",
     "to_memory",
     "to_numpy",
 ]
@@ -80,7 +83,9 @@ _NEEDS_SPARK = {
     "to_changes": "tether.spark.changes.feed",
     "to_exchange": "tether.sources.exchange.sink",
     "to_epochs": "tether.spark.epoch_sink",
+    "rows_once": "tether.spark.kafka",
     "to_format": "tether.spark.sinks",
+    "to_kafka": "tether.spark.kafka",
     "to_memory": "tether.spark.changes.memory",
 }
 

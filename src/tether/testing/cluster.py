@@ -115,7 +115,7 @@ def standalone_cluster(
         host: Address of the master and its workers.
     """
     scratch.mkdir(parents=True, exist_ok=True)
-    port = _free_port(host)
+    port = free_port(host)
     arguments = ["master.Master", "--host", host, "--port", str(port), "--webui-port", "0"]
     master = _start(scratch, "master", arguments, host)
     cluster = Cluster(f"spark://{host}:{port}", scratch, master, cores=cores, memory=memory)
@@ -142,7 +142,8 @@ def _start(
         )
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str) -> int:
+    """A port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
