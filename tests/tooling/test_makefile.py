@@ -23,6 +23,7 @@ PROMISED = [
     "bench",
     "peers",
     "chaos",
+    "kafka",
     "fuzz",
     "mutants",
     "soak",
