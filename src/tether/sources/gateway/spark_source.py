@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,11 +115,10 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
     Args:
         options: Of the source.
-        schema: Of the stream, before folding.
     """
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        self._options, self._schema = options, schema
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         self._known: dict[str, tuple[str, int]] = {}
         """By address, the store there and where its oldest item is."""
         self._target: dict[str, int] | None = None
@@ -193,11 +193,16 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
     def _newest(self, start: dict[str, int]) -> dict[str, int]:
         newest: dict[str, int] = {}
         for address in self._options.gateways:
+            first = address not in self._known and not start
+            # A query begins with all its gateways; later it goes on without one that is away.
+            seconds = self._options.wait_seconds if first else 0.0
             try:
-                status = self._at(address).status(self._options.stream)
+                status = _patiently(
+                    partial(self._at(address).status, self._options.stream), seconds
+                )
             except UnreachableError:
-                if address not in self._known and not start:
-                    raise  # a query should not begin without its source
+                if first:
+                    raise
                 continue
             self._known[address] = (status.store, status.committed)
             newest[status.store] = status.shown
@@ -266,8 +271,8 @@ class GatewaySource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> GatewayReader:  # noqa: ARG002, N802 - Spark's names
         """The reader of a query."""
-        options = SourceOptions.parse(self.options)
-        return GatewayReader(options, stream_schema(options))
+        # It asks the gateways nothing: they may be away while a query starts.
+        return GatewayReader(SourceOptions.parse(self.options))
 
 
 def stream_schema(options: SourceOptions) -> pa.Schema:
