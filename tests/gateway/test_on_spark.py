@@ -90,7 +90,9 @@ def test_an_approximate_query_says_what_the_gateway_lost(
         running.stop()
 
 
-@pytest.mark.parametrize("policy", [tether.MiniBatch(), Barrier(3)])
+@pytest.mark.parametrize(
+    "policy", [tether.MiniBatch(), pytest.param(Barrier(3), marks=pytest.mark.long)]
+)
 def test_an_exact_query_over_a_gateway_that_is_killed_is_exact(
     spark: SparkSession, tmp_path: Path, policy: Any
 ) -> None:
