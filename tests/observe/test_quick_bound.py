@@ -12,7 +12,7 @@ from tether.core.amplification import amplification_of
 from tether.core.bound import bound_of_query
 from tether.core.budget import Budget
 from tether.core.placement import Placement
-from tether.core.quick_bound import SMALL, QuickBound
+from tether.observe.quick_bound import SMALL, QuickBound
 
 amounts = st.one_of(st.floats(0, 1e6), st.just(math.inf), st.integers(0, 5).map(float))
 

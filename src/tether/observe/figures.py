@@ -8,8 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.core.accounts import Account
-from tether.core.quick_bound import QuickBound
 from tether.observe.facts import EpochFigures, SlotsNow, finite
+from tether.observe.quick_bound import QuickBound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
