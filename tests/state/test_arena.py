@@ -230,7 +230,9 @@ def test_choosing_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert arena_root(1000, fallback=fallback) == shared / mine
     assert stat.S_IMODE((shared / mine).stat().st_mode) == 0o700
     assert arena_root(1000, fallback=fallback, preferred=tmp_path / "p") == tmp_path / "p" / mine
-    monkeypatch.setattr(roots_module, "_free", lambda path: 10 if "shm" in str(path) else 10**9)
+    monkeypatch.setattr(
+        roots_module, "free_bytes", lambda path: 10 if "shm" in str(path) else 10**9
+    )
     assert arena_root(1000, fallback=fallback) == fallback / mine
     monkeypatch.setattr(roots_module, "_SHARED_MEMORY", tmp_path / "absent")
     assert arena_root(1000, fallback=fallback) == fallback / mine

@@ -356,6 +356,7 @@ def stream(rows: DataFrame, *, replays: bool | None = None) -> Stream:
             as files and Kafka do. By default all sources but Spark's socket are taken to. Of one
             that does not, exact policies keep the rows themselves, or refuse to start.
     """
+    refuse_connect(rows.sparkSession)
     if rows.isStreaming and STABLE_BEFORE in rows.columns:
         raise QueryRefusedError(
             "An operator's state cannot take rows of two kinds.",
@@ -364,7 +365,6 @@ def stream(rows: DataFrame, *, replays: bool | None = None) -> Stream:
             do="Subscribe without a delay; or keep stable rows only: "
             f"rows.where(\"_stability = 'stable'\").drop({STABLE_BEFORE!r}).",
         )
-    refuse_connect(rows.sparkSession)
     return Stream(SourceNode(rows, replays=replays))
 
 

@@ -150,8 +150,10 @@ class _Run:
 
     def _live(self) -> int:
         """Let a driver live; its exit status, negative for a signal."""
+        over, at_work = os.pipe()
         pid = os.fork()
         if pid == 0:
+            os.close(over)
             status = 1
             try:
                 _quiet(self._work / "errors")
@@ -161,7 +163,22 @@ class _Run:
                 traceback.print_exc()
             finally:
                 os._exit(status)
-        return _waited(pid)
+        os.close(at_work)
+        status = _waited(pid)
+        # Its tasks share its locks, and on a busy machine outlive it for a moment. All of them hold the
+        # other end of the pipe.
+        _ended(over)
+        return status
+
+
+def _ended(pipe: int) -> None:
+    """Wait until nobody holds the other end of a pipe, but not for ever."""
+    try:
+        watch = select.poll()
+        watch.register(pipe, select.POLLIN)
+        watch.poll(1000 * LONGEST_SECONDS)
+    finally:
+        os.close(pipe)
 
 
 def _waited(pid: int) -> int:
