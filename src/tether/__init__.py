@@ -17,6 +17,7 @@ from tether.policies.approximate import Approximate
 from tether.policies.barrier import Barrier
 from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
+from tether.policies.partially_active import PartiallyActive
 from tether.policies.upstream_backup import UpstreamBackup
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ __all__ = [
     "NoTolerance",
     "Operator",
     "Output",
+    "PartiallyActive",
     "Query",
     "Sliding",
     "TetherError",

@@ -11,6 +11,7 @@ from tether.backup.commitcodec import LogEnd  # noqa: TC001
 from tether.backup.frames import FrameRef  # noqa: TC001
 from tether.core.losses import LossRecord  # noqa: TC001
 from tether.policies.instructions import Cause  # noqa: TC001
+from tether.protocols.copies import Seats  # noqa: TC001
 
 GENESIS = "genesis"
 """Lineage of a slot's state that has never been lost since the query's first epoch."""
@@ -95,9 +96,20 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """Slots that may continue from an old snapshot: what they give is tentative."""
     skipped: tuple[int, ...] = ()
     """Slots that give nothing, for their state is gone."""
+    seats: Seats | None = None
+    """Which seats there are and who speaks, where slots have copies; else slot i runs in seat i."""
 
-    def expects(self, slot: int) -> str | None:
-        """Lineage that the slot's resident state must have; None where any will do."""
+    def arena_number(self, slot: int, seat: int) -> int:
+        """Number by which the resident state of a slot's seat is found.
+
+        Seats may be given to other slots later: none must find the state of another there.
+        """
+        return slot if self.seats is None else slot + self.slots * (1 + seat)
+
+    def expects(self, slot: int, seat: int | None = None) -> str | None:
+        """Lineage that the resident state of a slot's seat must have; None where any will do."""
+        if self.seats is not None and seat is not None and not self.seats.speaks(seat):
+            return self.seats.lineages.get(seat, "")
         return None if self.lineages is None else self.lineages.get(slot, GENESIS)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from tether.chaos.faults import Fault
@@ -95,5 +97,7 @@ class QuerySettings:
     faults: tuple[Fault, ...] = ()
     readable_epochs: int = 100
     """How many epochs back the sources can be read again."""
+    copied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Slots that get a copy, by operator; none where there are no copies."""
     staleness: int = 0
     """By how many epochs two lanes may be apart; 0 where there is one."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tether.engine.messages import Purpose, SlotStatus
     from tether.engine.slot.program import Program
     from tether.observe.story import What
+    from tether.protocols.copies import Seats
 
 __all__ = ["Clock", "Cluster", "Orders", "Reports", "Store", "Stream", "SystemClock"]
 
@@ -95,6 +96,10 @@ class Cluster(Protocol[Rows]):
 
     def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
         """The slot of each of some keys, if the operator had so many slots."""
+        ...
+
+    def seats(self) -> Mapping[str, Seats]:
+        """Who sits where, by operator, as of the last placing; of operators that have copies."""
         ...
 
 

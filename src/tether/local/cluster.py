@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tether.engine.operators import QueryOperator
     from tether.engine.ports import Orders, Statuses
     from tether.engine.slot.heap import HeapHost
+    from tether.protocols.copies import Seats
 
 ATTEMPTS = 4
 """How often a task is tried, as by Spark."""
@@ -168,6 +169,10 @@ class LocalCluster:
         """Never: there is one place."""
         del places
         return False
+
+    def seats(self) -> dict[str, Seats]:
+        """None: nothing has copies in one place."""
+        return {}
 
     def release(self) -> None:
         """Nothing is held."""

@@ -11,6 +11,7 @@ from tether.policies.approximate import Approximate
 from tether.policies.barrier import Barrier
 from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
+from tether.policies.partially_active import PartiallyActive
 from tether.policies.upstream_backup import UpstreamBackup
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ _INTERVAL = re.compile(r"(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|epochs|)")
 _SETTINGS = {
     "approximate": (*_NUMBERS, "window", "heal"),
     "barrier": ("interval", "mode", "patience", "meanwhile", "strategy"),
+    "partially-active": (
+        *("copies", "share", "planner"),
+        *("interval", "mode", "patience"),
+    ),
     "upstream-backup": ("state_every", "of_items", "most_items"),
 }
 
@@ -42,9 +47,10 @@ def parse_policy(text: str) -> Policy:
     """Read a policy from ``name`` or ``name:setting=value,setting=value``.
 
     Names: ``no-tolerance`` (or ``none``), ``mini-batch``, ``upstream-backup``, ``barrier``,
-    ``approximate``. The settings are those of the policy's class. A window is ``hopping:60s``,
-    ``sliding:5000items``, ``decaying:20epochs`` or ``none``; a barrier's interval ``10epochs`` or
-    ``2s``; ``heal`` of an approximate one, the interval at which exact states are saved, too.
+    ``partially-active`` (with the barrier's interval, mode and patience), ``approximate``. The
+    settings are those of the policy's class. A window is ``hopping:60s``, ``sliding:5000items``,
+    ``decaying:20epochs`` or ``none``; a barrier's interval ``10epochs`` or ``2s``; ``heal`` of an
+    approximate one, the interval at which exact states are saved, too.
 
     Example:
         >>> parse_policy("approximate:max_state_error=1e3,window=sliding:20epochs").budget
@@ -74,8 +80,8 @@ def parse_policy(text: str) -> Policy:
     if name not in _SETTINGS:
         raise BadValueError(
             f"{name!r} is no policy.",
-            why="The policies are approximate, mini-batch, upstream-backup, barrier and "
-            "no-tolerance.",
+            why="The policies are approximate, mini-batch, upstream-backup, barrier, "
+            "partially-active and no-tolerance.",
             do=f"Write for example {_SAMPLE}.",
         )
     if name == "approximate" and "max_state_error" not in settings:
@@ -89,7 +95,19 @@ def parse_policy(text: str) -> Policy:
         values |= _value(name, key, value)
     if name == "barrier":
         return Barrier(**values)
+    if name == "partially-active":
+        return _partially_active(values)
     return UpstreamBackup(**values) if name == "upstream-backup" else Approximate(**values)
+
+
+def _partially_active(values: dict[str, Any]) -> PartiallyActive:
+    copies = values.pop("copies", None)
+    chosen: dict[str, Any] = {
+        name: values.pop(name) for name in ("share", "planner") if name in values
+    }
+    if copies is not None:
+        chosen["copies"] = int(copies) if float(copies).is_integer() else copies
+    return PartiallyActive(**chosen, snapshots=Barrier(**values))
 
 
 def parse_settings(text: str) -> dict[str, str]:
@@ -125,7 +143,8 @@ def _value(policy: str, key: str, text: str) -> dict[str, Any]:
         return _interval(text)
     if key == "heal":
         return {key: Barrier(**_interval(text))}
-    return {key: text if key in ("mode", "meanwhile", "strategy") else parse_number(key, text)}
+    words = ("mode", "meanwhile", "strategy", "planner")
+    return {key: text if key in words else parse_number(key, text)}
 
 
 def _interval(text: str) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from tether.spark.epoch_sink import numbered as with_numbers
 from tether.spark.everyday.grouped import GroupedStream
 from tether.spark.graph.batch import batch_answer
 from tether.spark.graph.consistency import BSP
+from tether.spark.graph.copying import check_copies
 from tether.spark.graph.exactness import check_exact, readable_epochs
 from tether.spark.graph.flow import Flow, Node, OperatorNode, SourceNode, StepNode
 from tether.spark.graph.prepared import prepare
 from tether.spark.graph.shape import topology_of_flow
 from tether.spark.graph.unusable import unusable
+from tether.spark.places.pinning import has_one_executor
 from tether.spark.query import Query, start_query
 from tether.spark.running.workers import use_drivers_python
 from tether.spark.session import check_session, refuse_connect
@@ -327,6 +329,9 @@ class Stream:
             readable_epochs=readable_epochs(sources[0].rows.sparkSession),
         )
         check_exact(query)
+        session = sources[0].rows.sparkSession
+        alone = has_one_executor(session) and not hasattr(session, "tether_places")
+        check_copies(query.operators.values(), one_executor=alone)
         started = start_query(
             query, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
         )

@@ -54,6 +54,10 @@ class Lineages:
         for slot in slots:
             self._by_operator[slot.operator][slot.slot] = lineage
 
+    def take_over(self, operator: str, lineages: Mapping[int, str]) -> None:
+        """Copies speak for these slots from now on, with states of these lineages."""
+        self._by_operator[operator] |= lineages
+
     def distrust(self, operators: Iterable[QueryOperator], but: CatchUp | None = None) -> None:
         """Let slots restore their state whatever is resident; all but those that stay."""
         # No state that is resident anywhere has such a lineage, so none is taken for the right one.

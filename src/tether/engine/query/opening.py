@@ -12,6 +12,7 @@ from tether.engine.query.catching_up import CatchingUp
 from tether.engine.query.clocks import Clocks
 from tether.engine.query.commit_log import OpenCommitLog, RunIds
 from tether.engine.query.committer import Committer
+from tether.engine.query.copies import Copies
 from tether.engine.query.lane import Books
 from tether.engine.query.lineages import Lineages
 from tether.engine.query.log_opening import open_log
@@ -86,8 +87,11 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C
             ledger.resume_without_account()
         books.tell_lost_feedback(plan.feedback.resume_without_account(operators, epoch))
     catching_up = CatchingUp()
-    orders = SlotOrders(books, catching_up, plan.settings, plan.address)
+    copies = Copies(books, cluster) if plan.settings.copied else None
+    orders = SlotOrders(books, catching_up, plan.settings, plan.address, copies)
     cluster.place()
+    if copies is not None:
+        copies.place()
     return Runner(
         plan=plan,
         cluster=cluster,
@@ -95,6 +99,7 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C
         committer=committer,
         orders=orders,
         catching_up=catching_up,
+        copies=copies,
     )
 
 

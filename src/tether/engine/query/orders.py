@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tether.engine.messages import Purpose
     from tether.engine.operators import QueryOperator, QuerySettings
     from tether.engine.query.catching_up import CatchingUp
+    from tether.engine.query.copies import Copies
     from tether.engine.query.lane import Books
     from tether.engine.slot.program import HeldStore
 
@@ -24,6 +25,7 @@ class SlotOrders:
         catching_up: Which slots are behind the others, if any.
         settings: What holds for the whole query.
         address: How slots reach the backup store.
+        copies: Copies of slots, where there are any.
     """
 
     def __init__(
@@ -32,7 +34,9 @@ class SlotOrders:
         catching_up: CatchingUp,
         settings: QuerySettings,
         address: StoreAddress | HeldStore | None,
+        copies: Copies | None = None,
     ) -> None:
+        self._copies = copies
         self._books, self._catching_up = books, catching_up
         self._settings, self._address = settings, address
 
@@ -88,6 +92,7 @@ class SlotOrders:
             arena=books.aside.arena,
             stale=books.aside.stale(name),
             skipped=books.aside.skipped(name),
+            seats=None if self._copies is None else self._copies.seats(name),
         )
 
     def _whole_images(self, one: QueryOperator, epoch: int, purpose: Purpose) -> frozenset[int]:

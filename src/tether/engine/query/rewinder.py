@@ -97,7 +97,9 @@ class Rewinder:
         runner = self._runner
         operators, graph = runner.books.operators.values(), runner.plan.settings.graph
         # A second loss while slots catch up: they are at other epochs than the rest, so all go back.
+        # With copies, too: slots that stay would be found in other seats than those placed next.
         alone = runner.catching_up.now is None and not self._cuts_differ and may_stay(operators)
+        alone = alone and runner.copies is None
         lost = self._lost_slots(epoch) if alone else frozenset(graph.slots)
         snapshot = runner.books.newest_snapshot(epoch)
         durable = runner.books.first_epoch - 1 if snapshot is None else snapshot.epoch

@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tether.chaos.faults import reach
 from tether.core.graph import SlotId
 from tether.engine.query.exact_points import ExactPoints
+from tether.engine.recovery.lost import is_loss, what_was_lost
 
 if TYPE_CHECKING:
-    from tether.engine.ports import Cluster, Orders
+    from collections.abc import Collection
+
+    from tether.engine.ports import Cluster, Orders, Statuses
     from tether.engine.query.catching_up import CatchingUp
     from tether.engine.query.committer import Committer
+    from tether.engine.query.copies import Copies
     from tether.engine.query.lane import Books, LanePlan
 
 C = TypeVar("C", bound="Cluster[Any]")
@@ -41,6 +45,8 @@ class Runner(Generic[C]):
     """What slots are told."""
     catching_up: CatchingUp
     """Which slots are behind the others, if any."""
+    copies: Copies | None = None
+    """Copies of slots, where there are any."""
 
     exact_points: ExactPoints = field(init=False)
     """States that a query which heals goes back to."""
@@ -64,18 +70,49 @@ class Runner(Generic[C]):
         if keeper is not None:
             if behind is None and self.books.aside.records:
                 keeper.complete(epoch)
+                self._move_copies(epoch)
                 keeper.begin(epoch)
+                self._fill_copies(epoch)
         elif self.books.written is not None and self._lopsided():
             self.flush(epoch - 1)  # the host has committed that one
             self.move()
             self.books.reports.add("respread", "executors have joined", epoch)
         self.exact_points.begin(epoch)
         only = behind.operators if behind is not None else None
-        statuses = self.cluster.run(self.orders, epoch, given, only)
+        statuses = self._run(given, epoch, only)
         reach(self.plan.settings.faults, "after-job", -1, epoch)
         self.committer.commit(epoch, statuses)
         self.exact_points.note(epoch, statuses)
         self.catching_up.applied(epoch)
+
+    def _run(self, given: Any, epoch: int, only: Collection[str] | None) -> Statuses:
+        """Run the slots; where copies can speak for lost ones, again with those."""
+        while True:
+            try:
+                statuses = self.cluster.run(self.orders, epoch, given, only)
+            except Exception as error:
+                if self.copies is None or not is_loss(error):
+                    raise
+                if not self.copies.promote(self.orders, epoch, what_was_lost(error)):
+                    raise
+                continue
+            return statuses if self.copies is None else self.copies.note(epoch, statuses)
+
+    def _fill_copies(self, epoch: int) -> None:
+        """Let a snapshot end this epoch, from which empty copies are filled in the next."""
+        keeper = self.books.keeper
+        if self.copies is None or keeper is None or keeper.barrier is not None:
+            return
+        if self.copies.fill_now(epoch):
+            keeper.begin_last(epoch, "copies are to be filled")
+
+    def _move_copies(self, epoch: int) -> None:
+        """Place all seats again, where a copy sits beside its slot and a snapshot allows it."""
+        if self.copies is not None and self.copies.move_now(epoch):
+            self.books.lineages.distrust(self.books.operators.values())
+            self.move()
+            cause = "a copy was on the executor of its slot"
+            self.books.reports.add("respread", cause, epoch)
 
     def _lopsided(self) -> bool:
         return self.cluster.lopsided([one.places() for one in self.books.ledgers.values()])
@@ -86,6 +123,8 @@ class Runner(Generic[C]):
         if not stay:
             self.clean()  # where they are now: nobody would find them there after the move
         self.cluster.place(stay=stay)
+        if self.copies is not None:
+            self.copies.place()
 
     def flush(self, epoch: int) -> None:
         """Make all state durable that is not yet, as of the end of ``epoch``."""

@@ -137,9 +137,14 @@ class SnapshotKeeper:
         """Let a snapshot begin with the next epoch; after the one that is under way, if one is."""
         self._asked = True
 
-    def begin_last(self, epoch: int) -> None:
-        """Begin a snapshot out of turn, as of an epoch that is over; gives up what is not complete."""
-        self.give_up("the query is being stopped", -1)
+    def begin_last(self, epoch: int, why: str = "the query is being stopped") -> None:
+        """Begin a snapshot out of turn, for which slots wait; gives up what is not complete.
+
+        Args:
+            epoch: The epoch that it is of: one that is over, or that is about to run.
+            why: What it is for.
+        """
+        self.give_up(why, -1)
         self._coordinate(LastSnapshot(epoch=epoch), epoch)
 
     def note(self, epoch: int, statuses: Mapping[SlotId, SlotStatus], held: Held) -> None:

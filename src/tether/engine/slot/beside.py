@@ -64,7 +64,7 @@ class SlotBesideEpochs(SlotEpoch):
             StaleOutputError: The slot is at another epoch by now, or has no state.
         """
         epoch = self._control.epoch
-        with self._host.attached(self._program, self._slot) as resident:
+        with self._host.attached(self._program, self._arena) as resident:
             view = resident.private_view() if resident.found else None
             if view is not None and (resident.applying or view.state.version == epoch + 1):
                 view.state.rollback()
@@ -87,7 +87,7 @@ class SlotBesideEpochs(SlotEpoch):
     def _at_last_commit(self) -> Iterator[Resident | None]:
         """The resident state at the end of the control's epoch; None where it is not there."""
         epoch = self._control.epoch
-        with self._host.attached(self._program, self._slot) as resident:
+        with self._host.attached(self._program, self._arena) as resident:
             if resident.found and (resident.applying or resident.state.version == epoch + 1):
                 resident.state.rollback()
             yield resident if self._usable(resident, epoch) else None
@@ -111,7 +111,7 @@ class SlotBesideEpochs(SlotEpoch):
             turn=control.turn,
             attempt=self._attempt,
             executor=self._host.executor,
-            lineage=control.expects(self._slot) or GENESIS,
+            lineage=control.expects(self._slot, self._seat) or GENESIS,
             failures=0,
             losses=0,
             policy_state=b"",
@@ -137,8 +137,8 @@ class SlotBesideEpochs(SlotEpoch):
         for _ in batches:  # a worker that leaves input unread is not used again by Spark
             pass
         if self._program.reach("before-attach", self._slot):
-            self._host.forget(self._program, self._slot)
-        with self._host.attached(self._program, self._slot) as resident:
+            self._host.forget(self._program, self._arena)
+        with self._host.attached(self._program, self._arena) as resident:
             if not self._usable(resident, self._control.kept_version):
                 raise LostStateError(
                     f"Slot {self._slot} of {self._control.operator!r} has lost its state while "

@@ -61,11 +61,21 @@ class SlotEpoch(Watch):
         attempt: Unique id of this task attempt.
         host: Where the task runs, and the slot's resident state is.
         task: The host's id of the task, where there is one.
+        seat: Where the slot runs; by default in the seat of its number.
     """
 
     def __init__(
-        self, program: Program, slot: int, attempt: str, host: SlotHost, task: str = ""
+        self,
+        program: Program,
+        slot: int,
+        attempt: str,
+        host: SlotHost,
+        task: str = "",
+        *,
+        seat: int | None = None,
     ) -> None:
+        self._seat = slot if seat is None else seat
+        self._arena = program.control.arena_number(slot, self._seat)
         self._program, self._slot, self._attempt, self._host = program, slot, attempt, host
         self._control, self._policy, self._task = program.control, program.policy, task
         self._placement, self._writer = program.placement, SlotWriter(program, slot, attempt)
@@ -82,8 +92,8 @@ class SlotEpoch(Watch):
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Apply the epoch to the slot's state; give the operator's output; then set ``status``."""
         if self._program.reach("before-attach", self._slot):
-            self._host.forget(self._program, self._slot)
-        with self._host.attached(self._program, self._slot) as resident:
+            self._host.forget(self._program, self._arena)
+        with self._host.attached(self._program, self._arena) as resident:
             self._phases.end("attach")
             refuse_earlier_turns(resident, self._control)
             self._expect_another_task(resident)
@@ -203,7 +213,7 @@ class SlotEpoch(Watch):
     def _begin_from_nothing(self, resident: Resident) -> Draft:
         """The query's first epoch: for the first time, or again after a rewind to the start."""
         epoch, memory = self._control.epoch, SlotMemory()
-        if self._control.expects(self._slot) not in (None, GENESIS):
+        if self._control.expects(self._slot, self._seat) not in (None, GENESIS):
             # States of the first time must not be taken for those of the second.
             memory = SlotMemory(lineage=self._attempt)
             self._recovery = rewound_to_start(resident.reason)
@@ -218,7 +228,7 @@ class SlotEpoch(Watch):
         return resident.found and self._is_current(resident.state, resident.memory(), version)
 
     def _is_current(self, state: SlotState, memory: SlotMemory, version: int) -> bool:
-        expected = self._control.expects(self._slot)
+        expected = self._control.expects(self._slot, self._seat)
         return state.version == version and expected in (None, memory.lineage)
 
     def _windows(self, memory: SlotMemory, rows_in: int) -> list[EndedWindow]:

@@ -55,7 +55,10 @@ _kept: dict[tuple[Path, bytes], _Attachment] = {}
 
 
 class ArenaResident(Resident):
-    """A resident state in an arena; other processes of the node find it there."""
+    """A resident state in an arena; other processes of the node find it there.
+
+    Where slots have copies, it is that of a seat; see :mod:`tether.protocols.copies`.
+    """
 
     def __init__(self, program: Program, slot: int, owner: Owner) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from tether.protocols.rewind import check_source
 from tether.protocols.snapshots import WAIT_EPOCHS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -48,8 +48,8 @@ def same_again(rows: DataFrame) -> bool:
 
 def barrier_of(query: PreparedQuery) -> Barrier | None:
     """The policy of a query that takes snapshots, if it does."""
-    policies = [prepared.policy for prepared in query.operators.values()]
-    return next((policy for policy in policies if isinstance(policy, Barrier)), None)
+    schedules = [prepared.policy.snapshots for prepared in query.operators.values()]
+    return next((schedule for schedule in schedules if isinstance(schedule, Barrier)), None)
 
 
 def heal_of(query: PreparedQuery) -> Barrier | None:
@@ -121,16 +121,17 @@ def check_exact(query: PreparedQuery) -> None:
     barrier = barrier_of(query)
     if barrier is None:
         return
-    _check_shared(barrier, policies)
+    _check_shared(policies)
     _check_retention(barrier, query.readable_epochs)
 
 
-def _check_shared(barrier: Barrier, policies: Iterable[Policy]) -> None:
+def _check_shared(policies: Sequence[Policy]) -> None:
+    barrier = next(policy for policy in policies if policy.snapshots is not None)
     if any(policy != barrier for policy in policies):
         raise QueryRefusedError(
-            "Only some operators of the query have the policy barrier.",
+            f"Only some operators of the query have the policy {barrier.name}.",
             why="A snapshot is of all operators, and all go back to it together.",
-            do="Give one Barrier(…) to the whole query, or use upstream-backup for some of them.",
+            do="Give one such policy to the whole query, or use upstream-backup for some of them.",
         )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from tether.protocols.copies import Seats
     from tether.spark.places.pinning import Anchor
 
 SLOT = "__tether_slot"
@@ -61,6 +62,9 @@ class EpochPlan:
         if combine is not None and event_time is not None and event_time not in key:
             combine = [*combine, F.max(event_time).alias(event_time)]
         self._slots, self._combine, self._anchor = slots, combine, anchor
+        self._seats = slots
+        self._targets: Column | None = None
+        self._in_order = False
         # Made once: every call that builds an expression is a dozen round trips to the JVM.
         self._key = [F.col(f"`{name}`") for name in key]
         self._everything = F.col("*")
@@ -85,8 +89,24 @@ class EpochPlan:
             rows = rows.select(self._everything, self._slot(rows))
         if self._fused:
             return rows
-        rows = rows.repartitionById(self._slots, F.col(SLOT))
-        return rows if self._anchor is None else self._anchor.pin(rows)
+        if self._targets is not None:
+            seats = F.element_at(self._targets, F.col(SLOT) + 1)
+            rows = rows.withColumn(SLOT, F.explode(seats))
+        rows = rows.repartitionById(self._seats, F.col(SLOT))
+        rows = rows if self._anchor is None else self._anchor.pin(rows)
+        # All seats of a slot get the same rows: in the same order too, where that matters.
+        return rows.sortWithinPartitions(*rows.columns) if self._in_order else rows
+
+    def seat(self, seats: Seats, *, in_order: bool) -> None:
+        """Send rows to every seat of their slot.
+
+        Args:
+            seats: Who sits where.
+            in_order: Whether the rows of an epoch are put into one order first.
+        """
+        self._seats, self._in_order = len(seats.runs), in_order
+        slots = [F.array(*map(F.lit, each)) for each in seats.targets()]
+        self._targets = F.array(*slots)
 
     def slots_of(
         self, session: SparkSession, keys: pa.RecordBatch, types: Mapping[str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from tether.core.placement import Placement
 from tether.declared import Linked, amplification_between, check_durable, counted
 from tether.engine.operators import QueryOperator, QuerySettings
 from tether.policies.explain import explain, explain_spread
+from tether.spark.graph.copying import copied_slots
 from tether.spark.graph.exactness import same_again
 from tether.spark.graph.flow import Flow, OperatorNode, evaluate, graph_of
 from tether.spark.graph.placement import placement_of
@@ -50,6 +52,10 @@ class PreparedOperator(QueryOperator):
     """Aggregates for Spark to fold an epoch's rows with."""
     narrow: bool
     """Whether the rows that reach its slots are a few numbers each."""
+    same_again: bool
+    """Whether what comes before it makes the same rows when it is run again."""
+    unordered: tuple[str, ...] = ()
+    """Columns that Spark cannot sort by, where the order of rows may matter."""
 
     def table_schema(self, name: str) -> pa.Schema:
         """Schema in which a table of the state is shown: its key columns, then its values.
@@ -107,8 +113,14 @@ class PreparedQuery:
             accept_damage=self.accept_damage,
             faults=self.faults,
             readable_epochs=self.readable_epochs,
+            copied=self.copied,
             staleness=self.consistency.staleness,
         )
+
+    @cached_property
+    def copied(self) -> dict[str, tuple[int, ...]]:
+        """Slots that get a copy, by operator."""
+        return copied_slots(self.flow, [one.policy for one in self.operators.values()])
 
     @property
     def keeps_backups(self) -> bool:
@@ -316,7 +328,14 @@ def _prepare_operator(node: OperatorNode, rows: DataFrame, policy: Policy) -> Pr
         combine=combine,
         narrow=is_narrow(_arriving(node, combine, rows)),
         repeats=operator.repeats and same_again(rows),
+        same_again=same_again(rows),
+        unordered=() if operator.repeats else _unordered(_arriving(node, combine, rows)),
     )
+
+
+def _unordered(schema: StructType) -> tuple[str, ...]:
+    kinds = {column.name: column.dataType.simpleString() for column in schema.fields}
+    return tuple(name for name, kind in kinds.items() if "map<" in kind or "variant" in kind)
 
 
 def _arriving(node: OperatorNode, combine: list[Column] | None, rows: DataFrame) -> StructType:

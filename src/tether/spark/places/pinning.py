@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING
 
 from tether.spark.graph.plan import SLOT
 from tether.spark.places.spreading import live_executors
+from tether.state.executor import executor_name, executor_process
+from tether.state.identity import Owner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SETTLE_SECONDS = 1.5
@@ -58,9 +63,24 @@ class Anchor:
         """The same rows, each partition now preferring the executor of its slot."""
         return self._table.select(SLOT).hint("shuffle_hash").join(rows, SLOT)
 
+    def places(self) -> list[str]:
+        """The executor of each slot, as it is now."""
+        found = self._table.select(SLOT).mapInArrow(_where, "slot int, executor string").collect()
+        at = {row.slot: row.executor for row in found}
+        return [at[slot] for slot in range(len(at))]
+
     def release(self) -> None:
         """Forget the placement."""
         self._table.unpersist()
+
+
+def _where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415 - in the executor
+
+    name = executor_name(Owner.of(executor_process()))
+    for batch in batches:
+        names = pa.array([name] * batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([batch.column(0), names], ["slot", "executor"])
 
 
 def _await_executors(session: SparkSession, patience: float) -> None:

@@ -112,6 +112,7 @@ class EpochDriver:
                     nodes,
                     {node: query.operators[node] for node in nodes if node in query.operators},
                     [*sinks, *self._spool.sinks()] if number == 0 else sinks,
+                    query.copied,
                 ),
                 LanePlan(
                     operators={p.name: p for n, p in query.operators.items() if n in nodes},

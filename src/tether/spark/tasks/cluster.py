@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tether.engine.messages import Purpose
     from tether.engine.ports import Orders, Reports, Statuses
+    from tether.protocols.copies import Seats
     from tether.spark.graph.flow import Node, OperatorNode
     from tether.spark.tasks.jobs import LaneGraph
 
@@ -62,7 +63,9 @@ class SparkCluster:
 
     def _place(self) -> Placed:
         lane = self._lane
-        self._placed = Placed(self.session, lane.flow, lane.operators, safe=self._safe)
+        self._placed = Placed(
+            self.session, lane.flow, lane.operators, safe=self._safe, copied=lane.copied
+        )
         return self._placed
 
     @property
@@ -73,6 +76,10 @@ class SparkCluster:
         """Forget where slots were placed."""
         if self._placed is not None:
             self._placed.release()
+
+    def seats(self) -> Mapping[str, Seats]:
+        """Who sits where, of operators that have copies."""
+        return self._places.seats
 
     def lopsided(self, places: Iterable[list[str]]) -> bool:
         """Whether executors have joined that could take slots off others."""

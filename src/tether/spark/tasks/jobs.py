@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
@@ -36,12 +36,14 @@ class LaneGraph:
         nodes: The lane's nodes, parents first; rows of their other parents are given with each epoch.
         operators: The operators among them.
         sinks: Ends of the lane.
+        copied: Slots that get a copy, by operator.
     """
 
     flow: Flow
     nodes: Sequence[Node]
     operators: Mapping[OperatorNode, PreparedOperator]
     sinks: Sequence[tuple[Node, Sink]]
+    copied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class EpochJobs:

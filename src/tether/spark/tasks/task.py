@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark import TaskContext
 
+from tether.core.errors import BackupError
 from tether.core.graph import SlotId
 from tether.engine.messages import encode_status
+from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.beside import SlotBesideEpochs
 from tether.engine.slot.misplaced import misplaced
 from tether.engine.slot.residents import ArenaHost
@@ -40,29 +44,61 @@ class SlotTask:
         """Run the slot whose partition this is."""
         context = TaskContext.get()
         assert context is not None, "SlotTask runs inside a Spark task"
-        slot, host = context.partitionId(), ArenaHost(Owner.of(executor_process()))
-        if slot >= self._program.control.slots:
-            raise misplaced(f"There is a partition {slot}, beyond the last slot.")
-        task = f"{self._program.control.run}/{context.taskAttemptId()}"
-        work = SlotBesideEpochs(self._program, slot, uuid.uuid4().hex, host, task)
-        purpose = self._program.control.purpose
+        seat, host = context.partitionId(), ArenaHost(Owner.of(executor_process()))
+        control = self._program.control
+        seats = control.seats
+        if seat >= (control.slots if seats is None else len(seats.runs)):
+            raise misplaced(f"There is a partition {seat}, beyond the last slot.")
+        task = f"{control.run}/{context.taskAttemptId()}"
+        if seats is not None and not seats.speaks(seat):
+            self._copy(seat, host, task, batches)
+            return
+        slot = seat if seats is None else seats.runs[seat]
+        work = SlotBesideEpochs(self._program, slot, uuid.uuid4().hex, host, task, seat=seat)
+        purpose = control.purpose
         if purpose != "epoch":
             for _ in batches:  # a worker that leaves input unread is not used again by Spark
                 pass
         if purpose == "clean":
-            host.forget(self._program, slot)
+            host.forget(self._program, control.arena_number(slot, seat))
         elif purpose == "flush":
             work.flush()
         elif purpose == "probe":
             work.probe()
         elif purpose == "read":
             yield from work.read()
-        elif slot in self._program.control.kept:
+        elif slot in control.kept:
             work.stay(batches)
-        elif slot in self._program.control.skipped:
+        elif slot in control.skipped:
             work.skip(batches)
         else:
-            yield from work.run(own_rows(batches, slot))
+            yield from work.run(own_rows(batches, seat))
         if work.status is not None:
-            who = SlotId(self._program.control.operator, slot)
-            self._board.report(who, encode_status(work.status))
+            self._board.report(SlotId(control.operator, slot), encode_status(work.status))
+
+    def _copy(self, seat: int, host: ArenaHost, task: str, batches: Iterator[pa.RecordBatch]) -> None:
+        """Do as the slot's voice does, and say nothing; report under a number behind all slots."""
+        control = self._program.control
+        assert control.seats is not None
+        # It takes no part in snapshots: those are of slots, and its slot's voice takes one.
+        # Faults on purpose are meant for slots.
+        quiet = msgspec.structs.replace(control, snapshot=None)
+        program = replace(self._program, control=quiet, faults=())
+        slot = control.seats.runs[seat]
+        work = SlotBesideEpochs(program, slot, uuid.uuid4().hex, host, task, seat=seat)
+        try:
+            if control.purpose == "epoch":
+                for _ in work.run(own_rows(batches, seat)):
+                    pass
+            elif control.purpose == "clean":
+                host.forget(program, control.arena_number(slot, seat))
+            elif control.purpose == "probe":
+                work.probe()
+        except (LostStateError, BackupError):
+            pass  # it is empty, and stays so until a snapshot fills it
+        for _ in batches:  # a worker that leaves input unread is not used again by Spark
+            pass
+        if work.status is not None:
+            number = control.slots + seat
+            status = msgspec.structs.replace(work.status, slot=number)
+            self._board.report(SlotId(control.operator, number), encode_status(status))

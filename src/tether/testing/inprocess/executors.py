@@ -6,7 +6,6 @@ import os
 import signal
 
 from tether.state import executor
-from tether.state.identity import Owner
 
 
 class Executors:
@@ -23,7 +22,7 @@ class Executors:
     def of(self, slot: int) -> int:
         """Process id of the executor that holds a slot; a new one where the last has died."""
         at = slot % len(self._live)
-        if not Owner.of(self._live[at]).alive():
+        if _has_ended(self._live[at]):
             self._bury(self._live[at])
             self._live[at] = self._start()
         return self._live[at]
@@ -60,3 +59,11 @@ class Executors:
     def _bury(self, pid: int) -> None:
         os.close(self._ends.pop(pid))
         os.waitpid(pid, 0)
+
+
+def _has_ended(child: int) -> bool:
+    """Whether a child is dead, buried or not yet."""
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True

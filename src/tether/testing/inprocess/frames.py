@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from tether.protocols.copies import Seats
     from tether.testing.inprocess.session import LocalSession
     from tether.testing.inprocess.tasks import Cut
 
@@ -210,6 +211,42 @@ class Shuffled(LocalFrame):
     def compute(self, partition: int, job: Job) -> Iterator[pa.RecordBatch]:
         """What the stage before has left."""
         yield from job.shuffled[self.number][partition]
+
+
+class Seated(Shuffled):
+    """Every row in all partitions that are seats of its slot.
+
+    Spark promises no order of rows after a shuffle. So here every second seat gets them from the last to
+    the first, unless they are put into one order.
+    """
+
+    def __init__(
+        self,
+        rows: LocalFrame,
+        seats: Seats,
+        home: Callable[[Mapping[str, Any]], int],
+        *,
+        in_order: bool,
+    ) -> None:
+        super().__init__(rows, len(seats.runs), home)
+        self._seats, self._in_order = seats, in_order
+
+    def split(self, batches: Batches) -> list[Batches]:
+        """All rows, by partition."""
+        if not batches:
+            return [[] for _ in range(self.partitions)]
+        table = pa.Table.from_batches(batches)
+        homes = pa.array([self._home(row) for row in table.to_pylist()], pa.int32())
+        found = []
+        for seat, slot in enumerate(self._seats.runs):
+            rows = table.filter(pa.compute.equal(homes, slot))
+            if self._in_order:
+                rows = rows.sort_by([(name, "ascending") for name in rows.schema.names])
+            elif seat % 2:
+                rows = rows.take(pa.array(range(len(rows) - 1, -1, -1), pa.int64()))
+            rows = rows.append_column(SLOT, pa.array([seat] * len(rows), pa.int32()))
+            found.append(rows.combine_chunks().to_batches(self.sparkSession.batch_rows))
+        return found
 
 
 class Mapped(LocalFrame):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tether.testing.inprocess.frames import LocalFrame, Shuffled
+from tether.testing.inprocess.frames import LocalFrame, Seated, Shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from tether.protocols.copies import Seats
     from tether.testing.inprocess.session import LocalSession
 
 
@@ -28,10 +29,15 @@ class LocalPlan:
 
     def __init__(self, session: LocalSession, key: list[str], slots: int) -> None:
         self._session, self._key, self._slots = session, key, slots
+        self._seats: Seats | None = None
+        self._in_order = False
 
     def rows_by_slot(self, rows: LocalFrame) -> LocalFrame:
         """The rows, each in the partition of its slot."""
         home, key, slots = self._session.home, self._key, self._slots
+        if self._seats is not None:
+            order = self._in_order
+            return Seated(rows, self._seats, lambda row: home(row, key, slots), in_order=order)
         return Shuffled(rows, slots, lambda row: home(row, key, slots))
 
     def slots_of(
@@ -41,6 +47,11 @@ class LocalPlan:
         del session, types
         home, key, slots = self._session.home, self._key, self._slots
         return np.array([home(row, key, slots) for row in keys.to_pylist()], np.int64)
+
+    def seat(self, seats: Seats, *, in_order: bool) -> None:
+        """Send rows to every seat of their slot."""
+        self._seats, self._in_order = seats, in_order
+        self._session.tasks.seated = True
 
     def unfuse(self) -> bool:
         """Nothing is relied on here but this shuffle."""

@@ -58,6 +58,10 @@ class LocalSession:
         """How an operator's rows reach its slots here; see :func:`tether.spark.graph.plan.plan_of`."""
         return LocalPlan(self, key, slots)
 
+    def tether_places(self, seats: int) -> list[str]:
+        """Where seats are; see :class:`tether.spark.places.placed.Placed`."""
+        return [str(self.executor(seat)) for seat in range(seats)]
+
     def createDataFrame(self, rows: list[Any], schema: StructType) -> LocalFrame:  # noqa: N802
         """An empty frame of some shape."""
         assert not rows, "only the shape of frames is made here"

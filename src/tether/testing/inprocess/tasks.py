@@ -101,6 +101,8 @@ class Tasks:
         """A query and its twin have threads of their own, and one process has one task context."""
         self.epoch = 0
         """The epoch in hand, as the stream knows it."""
+        self.seated = False
+        """Whether partitions are seats, of which any may be that of a slot."""
 
     def run(self, task: Task) -> Batches:
         """Run one task to its success.
@@ -136,7 +138,7 @@ class Tasks:
 
     def _may_be_killed(self, partition: int) -> bool:
         return any(
-            fault.slot in (None, partition)
+            (self.seated or fault.slot in (None, partition))
             and (self.epoch >= fault.epoch or fault.point == "store-read")  # which knows no epoch
             and not Path(fault.marker).exists()
             for fault in self._fatal

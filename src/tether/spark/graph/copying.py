@@ -1,0 +1,64 @@
+"""Which slots of a query get a copy, and what a query must be like to have any."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tether.core.errors import QueryRefusedError
+from tether.planning.plans import plan
+from tether.policies.partially_active import PartiallyActive
+from tether.spark.graph.shape import topology_of_flow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tether.policies.policy import Policy
+    from tether.spark.graph.flow import Flow
+    from tether.spark.graph.prepared import PreparedOperator
+
+
+def copied_slots(flow: Flow, policies: Iterable[Policy]) -> dict[str, tuple[int, ...]]:
+    """Slots that get a copy, by operator: those that the policy's planner chooses.
+
+    Raises:
+        BadValueError: There are too few copies for any output, or rates of unknown operators.
+    """
+    policy = next((one for one in policies if isinstance(one, PartiallyActive)), None)
+    if policy is None:
+        return {}
+    fed = {one.name for one in flow.operators if flow.senders(one)}
+    rates = {one.name: 1.0 for one in flow.operators if one.name not in fed} | dict(policy.rates)
+    topology = topology_of_flow(flow, rates)
+    chosen = plan(topology, policy.copies, share=policy.share, planner=policy.planner, bound=False)
+    found = {one.name: chosen.numbers(one.name) for one in flow.operators}
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+def check_copies(operators: Iterable[PreparedOperator], *, one_executor: bool) -> None:
+    """Refuse a query whose copies could not come to the same state, or would die with their slots.
+
+    Raises:
+        QueryRefusedError: Says why, and what to do.
+    """
+    copied = [one for one in operators if isinstance(one.policy, PartiallyActive)]
+    if copied and one_executor:
+        raise QueryRefusedError(
+            "Copies of slots need a second executor.",
+            why="On a local master there is one, and with it slots and copies would die together.",
+            do="Run on a cluster, or use Barrier(…), which needs no copies.",
+        )
+    for one in copied:
+        if not one.same_again:
+            raise QueryRefusedError(
+                f"The operator {one.name!r} cannot have copies.",
+                why="What comes before it makes other rows when it is run again, so a copy and its slot "
+                "could come to different states.",
+                do="Leave out rand(), current_timestamp() and UDFs that are not deterministic.",
+            )
+        if one.unordered:
+            raise QueryRefusedError(
+                f"The operator {one.name!r} cannot have copies.",
+                why=f"It does not promise `repeats`, and rows with the columns {one.unordered} cannot "
+                "be put into one order.",
+                do="Make plain columns of them, or promise `repeats` if the order does not matter.",
+            )

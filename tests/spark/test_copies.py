@@ -1,0 +1,46 @@
+"""Copies of slots on three executors: one is killed, and the copies of its slots speak at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tether.testing.bundle import explained_run
+from tether.testing.epochs import write_epochs
+from tether.testing.injector import Injector
+
+from .commands import Counting, from_the_start
+from .counting import skewed_keys, true_counts
+
+MASTER = "local-cluster[3,1,900]"
+
+
+def told(story, what):
+    return [event for event in story if event["what"] == what]
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+@pytest.mark.chaos
+def test_copies_speak_for_the_slots_of_a_killed_executor(tmp_path):
+    """In the same epoch; nobody goes back; the copies that are gone are made again; and all is exact."""
+    tables = skewed_keys(epochs=14, rows=2000, keys=200, seed=5)
+    write_epochs(tmp_path / "in", tables)
+    policy = "partially-active:share=1,interval=40epochs"
+    counting = Counting(tmp_path, policy, master=MASTER, slots=3, conf=from_the_start(3))
+    injector = Injector(tmp_path / "strikes", seed=5)
+    injector.at("halfway", "executor", slot=1, epoch=4)
+    stories = []
+    with explained_run(tmp_path, injector=injector, stories=stories):
+        result = counting.run(injector.faults)
+        assert result is not None, counting.log()
+        stories += result["story"]
+        assert injector.struck()
+        assert counting.answer() == true_counts(tables)
+        (promoted,) = told(stories, "promoted")
+        assert promoted["epoch"] == 4
+        assert 1 in promoted["detail"]["slots"]
+        assert told(stories, "rewound") == []
+        first, *again = told(stories, "copied")
+        assert first["detail"]["slots"] == [0, 1, 2]
+        assert {slot for event in again for slot in event["detail"]["slots"]} >= {1}
+        assert counting.left_behind() == []
