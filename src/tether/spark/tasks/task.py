@@ -76,7 +76,9 @@ class SlotTask:
         if work.status is not None:
             self._board.report(SlotId(control.operator, slot), encode_status(work.status))
 
-    def _copy(self, seat: int, host: ArenaHost, task: str, batches: Iterator[pa.RecordBatch]) -> None:
+    def _copy(
+        self, seat: int, host: ArenaHost, task: str, batches: Iterator[pa.RecordBatch]
+    ) -> None:
         """Do as the slot's voice does, and say nothing; report under a number behind all slots."""
         control = self._program.control
         assert control.seats is not None
