@@ -17,9 +17,9 @@ from tether.spark.gateways.folded import with_folding
 from tether.spark.gateways.found import gateway_leaves
 from tether.spark.gateways.keeper import GatewayKeeper
 from tether.spark.graph.exactness import barrier_of, heal_of
-from tether.spark.graph.flow import graph_of, pack
+from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
-from tether.spark.graph.shape import topology_of_flow
+from tether.spark.graph.shape import graph_of_flow, topology_of_flow
 from tether.spark.logs.ownership import claim_checkpoint
 from tether.spark.logs.stream import SparkStream
 from tether.spark.running.blame import tether_error
@@ -216,7 +216,7 @@ class Query:
         # The report of an epoch without rows repeats what the last one said.
         every = {(x["operator"], x["slot"], x["epoch"]): x for one in told for x in one["slots"]}
         flow = self._driver.query.flow
-        rates = measured_rates(graph_of(flow), every.values(), folding=folding)
+        rates = measured_rates(graph_of_flow(flow), every.values(), folding=folding)
         return topology_of_flow(flow, rates, correlated=correlated, partitionings=partitionings)
 
     @property

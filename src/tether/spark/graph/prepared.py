@@ -299,6 +299,7 @@ def _prepare_operator(node: OperatorNode, rows: DataFrame, policy: Policy) -> Pr
     check_event_time(node, window, rows.schema)
     blob = CloudPickleSerializer().dumps(operator)  # before it holds a state of its own
     state, combine = declared_state(operator), operator.combine()
+    again = same_again(rows)
     output_spark, output_arrow = spark_and_arrow(operator.output)
     if node.feedback_to is not None and operator.feedback is None:
         raise BadValueError(
@@ -327,8 +328,8 @@ def _prepare_operator(node: OperatorNode, rows: DataFrame, policy: Policy) -> Pr
         key_types={name: rows.schema[name].dataType.simpleString() for name in node.key},
         combine=combine,
         narrow=is_narrow(_arriving(node, combine, rows)),
-        repeats=operator.repeats and same_again(rows),
-        same_again=same_again(rows),
+        repeats=operator.repeats and again,
+        same_again=again,
         unordered=() if operator.repeats else _unordered(_arriving(node, combine, rows)),
     )
 

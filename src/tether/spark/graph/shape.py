@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tether.core.graph import Edge, Graph, Node
 from tether.planning.reading import topology_of
-from tether.spark.graph.flow import graph_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -33,9 +33,15 @@ def topology_of_flow(
     joining = {one.name for one in operators if one.operator.joins}
     ends = tuple(one.name for one in operators if flow.feeds_sink(one))
     return topology_of(
-        graph_of(flow),
+        graph_of_flow(flow),
         rates=rates,
         correlated=joining | set(correlated),
         partitionings=partitionings,
         outputs=ends,
     )
+
+
+def graph_of_flow(flow: Flow) -> Graph:
+    """Operators and who sends to whom, feedback left out."""
+    edges = tuple(Edge(sender, one.name) for one in flow.operators for sender in flow.senders(one))
+    return Graph(tuple(Node(one.name, one.slots) for one in flow.operators), edges)
