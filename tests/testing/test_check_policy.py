@@ -15,6 +15,7 @@ from tether.policies.events import EpochApplied, Recovered, RowsReady
 from tether.policies.instructions import BackUpState
 from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
+from tether.policies.partially_active import PartiallyActive
 from tether.policies.recovery import FROM_BACKUP, LAST_EPOCH, REPLAY, Recovery
 from tether.policies.upstream_backup import UpstreamBackup
 from tether.testing import LawBrokenError, check_policy
@@ -29,6 +30,7 @@ from tether.testing.policies import COUNTED, KEEPS, KNOWN, PURE, STORED, THETA_F
         UpstreamBackup(0.3),
         Barrier(2),
         Barrier(2, mode="sync"),
+        PartiallyActive(share=0.5, snapshots=Barrier(2)),
         Approximate(50),
         Approximate(0),
         Approximate(50, window=Hopping(4, "epochs")),
