@@ -27,8 +27,8 @@ class ChangeFeed:
         self._swept = False
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
-        """Not used: every row is given with its mark."""
-        raise NotImplementedError
+        """Not used: a sink that takes tentative rows is given each row with its mark."""
+        raise NotImplementedError("changes come by write_changes, with their mark")
 
     def write_changes(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
         """Add the changes of an epoch; those that are there stand, for they may have been read."""

@@ -25,8 +25,8 @@ class MemoryChanges:
         self._given: dict[tuple[int, str], list[dict[str, Any]]] = {}
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
-        """Not used: every row is given with its mark."""
-        raise NotImplementedError
+        """Not used: a sink that takes tentative rows is given each row with its mark."""
+        raise NotImplementedError("changes come by write_changes, with their mark")
 
     def write_changes(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
         """Keep what is given; an epoch that is run again takes the place of itself."""
