@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 import signal
-import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,7 @@ import tether
 from tether.core.errors import TetherError
 from tether.engine.slot.residents import attached
 from tether.state.identity import Owner
+from tether.testing.fuzz.meaning import home
 from tether.testing.inprocess import EpochSource, LocalSession
 from tether.testing.inprocess.writers import settle_writers
 from tether.testing.oracle import content
@@ -53,10 +53,6 @@ class Count(tether.Operator):
 
     def process(self, batch: Any, out: Any) -> None:
         self.seen.add(batch.select(["k"]), n=1)
-
-
-def home(row: Any, key: Any, slots: int) -> int:
-    return zlib.crc32(repr([row[name] for name in key]).encode()) % slots
 
 
 def is_objects(work: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from pyspark.sql.types import DoubleType, LongType, StructType
 import tether
 from tether.chaos.faults import Fault
 from tether.core.errors import BadValueError
+from tether.testing.fuzz.meaning import home
 from tether.testing.inprocess import EpochSource, LocalSession
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64())])
@@ -34,10 +34,6 @@ class Sums(tether.Operator):
 
     def on_epoch_end(self, out):
         out.emit(self.sums.rows_to_batch(self.sums.changed()))
-
-
-def home(row, key, slots):
-    return zlib.crc32(repr([row[name] for name in key]).encode()) % slots
 
 
 def epochs(number):

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructType
+from tests.testing.counting import Count
 
 import tether
 from tether.chaos.faults import Fault, is_holding, release
 from tether.core.errors import TetherError
+from tether.testing.fuzz.meaning import home
 from tether.testing.inprocess import EpochSource, LocalSession
 from tether.testing.inprocess.writers import settle_writers
 
 EPOCHS = [[1, 2, 3, 1], [2, 2, 7], [], [5, 1, 9, 9, 9]]
 SCHEMA = pa.schema([("k", pa.int64())])
-
-
-class Count(tether.Operator):
-    output = StructType().add("k", LongType()).add("n", LongType())
-
-    def setup(self, state):
-        self.seen = state.table("seen", {"k": pa.int64()}, {"n": "int64"})
-
-    def process(self, batch, out):
-        self.seen.add(batch.select(["k"]), n=1)
-
-    def on_epoch_end(self, out):
-        out.emit(self.seen.rows_to_batch(self.seen.changed()))
-
-
-def home(row, key, slots):
-    return zlib.crc32(repr([row[name] for name in key]).encode()) % slots
 
 
 class Job:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import tether
 from tether.backup.local import LocalStore
 from tether.chaos.faults import Fault
 from tether.core.errors import ChangedProgramError, TetherError
+from tether.testing.fuzz.meaning import home
 from tether.testing.inprocess import EpochSource, LocalSession
 
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -48,10 +48,6 @@ class Count(tether.Operator):
 
     def on_epoch_end(self, out):
         out.emit(self.seen.rows_to_batch(self.seen.changed()))
-
-
-def home(row, key, slots):
-    return zlib.crc32(repr([row[name] for name in key]).encode()) % slots
 
 
 class Life:

@@ -11,40 +11,23 @@ import signal
 import threading
 import time
 import traceback
-import zlib
 from collections import Counter
 from random import Random
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructType
+from tests.testing.counting import Count
 
 import tether
 from tether.chaos.faults import is_holding, release
 from tether.core.errors import BadValueError, QueryRefusedError, TetherError
 from tether.spark.running.remains import unfinished
+from tether.testing.fuzz.meaning import home
 from tether.testing.injector import Injector
 from tether.testing.inprocess import EpochSource, LocalSession
 
 SCHEMA = pa.schema([("k", pa.int64())])
 EPOCHS = [[(7 * e + i) % 5 for i in range(6)] for e in range(12)]
-
-
-class Count(tether.Operator):
-    output = StructType().add("k", LongType()).add("n", LongType())
-
-    def setup(self, state):
-        self.seen = state.table("seen", {"k": pa.int64()}, {"n": "int64"})
-
-    def process(self, batch, out):
-        self.seen.add(batch.select(["k"]), n=1)
-
-    def on_epoch_end(self, out):
-        out.emit(self.seen.rows_to_batch(self.seen.changed()))
-
-
-def home(row, key, slots):
-    return zlib.crc32(repr([row[name] for name in key]).encode()) % slots
 
 
 class Job:
