@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.commitcodec import BEGINNING, LogEnd, Numbered, ScannedLog, scan_log
@@ -31,6 +32,35 @@ class CommitLog(NamedTuple):
     def reaches(self, end: LogEnd) -> bool:
         """Whether it goes as far as another reading of it did."""
         return self.end.number > end.number or self.end == end
+
+
+class CommitWriter(ABC):
+    """A commit log opened for writing, in whatever way its store keeps it.
+
+    Args:
+        log: What the store holds now.
+    """
+
+    def __init__(self, log: CommitLog) -> None:
+        self._history, self.end, self._sound = log.history, log.end, log.sound
+
+    def begin(
+        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+    ) -> None:
+        """See :meth:`BackupStore.begin_commits`."""
+        changed = self._history.set_every_epoch(every_epoch, committed_epoch)
+        skipped = records > self.end.number
+        if self._sound and not (gap or changed or skipped):
+            return
+        if gap:
+            self._history.mark_gap(gap)
+        if skipped:
+            self.end = self.end._replace(number=records)
+        self._rewrite(committed_epoch)
+
+    @abstractmethod
+    def _rewrite(self, committed_epoch: int) -> int:
+        """Replace the log by a snapshot of what can still matter; its length in bytes."""
 
 
 def replay(entries: Iterable[LogEntry | str]) -> CommitHistory:

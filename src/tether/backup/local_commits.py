@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tether.backup.commitcodec import LogEnd, digest_of, encode_entry
-from tether.backup.commitlog import CommitLog, read_copies
+from tether.backup.commitlog import CommitLog, CommitWriter, read_copies
 from tether.backup.files import append_durably, explained, opened, read_whole, replace_durably
 from tether.core.errors import BackupError
 
@@ -37,7 +37,7 @@ def read_log(root: Path) -> CommitLog:
     return read_copies(copies)
 
 
-class LocalCommits:
+class LocalCommits(CommitWriter):
     """A commit log opened for writing. Only the holder of the store's lock may have one.
 
     Args:
@@ -50,23 +50,9 @@ class LocalCommits:
         self._paths = [root / LOG, root / COPY]
         self._compact_bytes = compact_bytes
         log = read_log(root)
-        self._history, self.end, self._sound = log.history, log.end, log.sound
+        super().__init__(log)
         for note in log.damaged:
             _log.warning("The commit log in %s: %s", root, note)
-
-    def begin(
-        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
-    ) -> None:
-        """See :meth:`BackupStore.begin_commits`."""
-        changed = self._history.set_every_epoch(every_epoch, committed_epoch)
-        skipped = records > self.end.number
-        if self._sound and not (gap or changed or skipped):
-            return
-        if gap:
-            self._history.mark_gap(gap)
-        if skipped:
-            self.end = self.end._replace(number=records)
-        self._rewrite(committed_epoch)
 
     def append(self, record: CommitRecord) -> LogEnd:
         """Make a record durable; gives the log's new end."""

@@ -17,7 +17,7 @@ from tether.backup.commitcodec import (
     digest_of,
     encode_entry,
 )
-from tether.backup.commitlog import CommitLog, joined, replay
+from tether.backup.commitlog import CommitLog, CommitWriter, joined, replay
 from tether.core.errors import BackupError, BackupLockedError, BackupUnreadableError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class _Reading:
         return len(self.entries) - before == len(wanted)
 
 
-class ObjectCommits:
+class ObjectCommits(CommitWriter):
     """A commit log opened for writing by the holder of the store's lock.
 
     A record's number is taken by creating its object. Where the store has conditional puts, a
@@ -135,22 +135,8 @@ class ObjectCommits:
         self._folder = folder
         self._fold_every = fold_every
         log = read_log(folder)
-        self._history, self.end, self._sound = log.history, log.end, log.sound
+        super().__init__(log)
         self._unfolded = len(_listing(folder).commits)
-
-    def begin(
-        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
-    ) -> None:
-        """See :meth:`BackupStore.begin_commits`."""
-        changed = self._history.set_every_epoch(every_epoch, committed_epoch)
-        skipped = records > self.end.number
-        if self._sound and not (gap or changed or skipped):
-            return
-        if gap:
-            self._history.mark_gap(gap)
-        if skipped:
-            self.end = self.end._replace(number=records)
-        self._rewrite(committed_epoch)
 
     def append(self, record: CommitRecord) -> LogEnd:
         """Make a record durable; gives the log's new end.
@@ -179,10 +165,12 @@ class ObjectCommits:
     def _folded(self, committed_epoch: int) -> bytes:
         return encode_entry(self._history.snapshot(committed_epoch), self.end)
 
-    def _rewrite(self, committed_epoch: int) -> None:
+    def _rewrite(self, committed_epoch: int) -> int:
         # Not created but replaced: a snapshot up to here may be there, and say less.
-        self._folder.replace(_snapshot(self.end.number), self._folded(committed_epoch))
+        data = self._folded(committed_epoch)
+        self._folder.replace(_snapshot(self.end.number), data)
         self._sound = True
+        return len(data)
 
     def _fold(self, epoch: int) -> None:
         last = self.end.number
