@@ -23,6 +23,7 @@ import psutil  # type: ignore[import-untyped]
 from bench.harness import Goal, environment, say
 from tether.backup.frames import FrameRef
 from tether.core.amplification import amplification_of
+from tether.core.ids import GENESIS, Epoch, Failures, Slot
 from tether.core.placement import Placement
 from tether.engine.messages import SlotStatus, WrittenFrame
 from tether.engine.query.ledger import Ledger
@@ -68,16 +69,16 @@ class Reporter:
                     divergence_after=far,
                     seconds=0.004,
                 )
-            statuses[slot] = SlotStatus(
+            statuses[Slot(slot)] = SlotStatus(
                 operator="count",
-                slot=slot,
-                epoch=self._epoch,
+                slot=Slot(slot),
+                epoch=Epoch(self._epoch),
                 turn=self._epoch,
                 attempt="a",
                 executor=f"executor {slot % 16}",
-                lineage="genesis",
-                failures=0,
-                losses=0,
+                lineage=GENESIS,
+                failures=Failures(0),
+                losses=Failures(0),
                 policy_state=b"",
                 under="terms",
                 theta=self._theta,
@@ -156,7 +157,7 @@ def _driver(seed: int, seconds: float, *, feed: bool, into: str = "") -> tuple[f
         epoch, glimpses, statuses = reporter.epoch()
         if told is not None:
             at = time.perf_counter()
-            told.epoch(epoch, PACE, glimpses, statuses)
+            told.epoch(Epoch(epoch), PACE, glimpses, statuses)
             held.append((time.perf_counter() - at) * 1e3)
         due += PACE
         time.sleep(max(0.0, due - time.monotonic()))

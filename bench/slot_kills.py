@@ -25,6 +25,7 @@ import pyarrow as pa
 import tether
 from tether.backup.commits import CommitRecord
 from tether.backup.opening import StoreAddress
+from tether.core.ids import GENESIS, Epoch, Lineage, ResidentId, Slot, each_slot
 from tether.core.placement import Placement
 from tether.engine.messages import SlotControl
 from tether.engine.query.commit_entries import slot_commit
@@ -116,7 +117,7 @@ class Life:
         self._address = StoreAddress(url=str(root / "backup"))
         self._store = self._address.open()
         self._blob = pickle.dumps(KeyCounts(divergence))
-        self._lineages: dict[int, str] = {}
+        self._lineages: dict[Slot, Lineage] = {}
         self._log_end: LogEnd | None = None
         self._processes: dict[int, tuple[Any, Connection]] = {}
         self._usual = 0.02  # seconds an epoch takes; learned
@@ -125,10 +126,10 @@ class Life:
         """Run all epochs, killing on the way."""
         truth: list[Counter[int]] = [Counter() for _ in range(SLOTS)]
         with self._store.lock("bench"):
-            for epoch in range(EPOCHS):
+            for epoch in map(Epoch, range(EPOCHS)):
                 keys = (KEYS * self._rows.random(ROWS) ** 3).astype(np.int64)
                 mine = [keys[keys % SLOTS == slot] for slot in range(SLOTS)]
-                done = {s: self._run(s, epoch, mine[s], kills_per_epoch) for s in range(SLOTS)}
+                done = {s: self._run(s, epoch, mine[s], kills_per_epoch) for s in each_slot(SLOTS)}
                 self._commit(epoch, {slot: status for slot, (status, _) in done.items()})
                 for slot in range(SLOTS):
                     truth[slot].update(mine[slot].tolist())
@@ -138,7 +139,7 @@ class Life:
             process.join()
 
     def _run(
-        self, slot: int, epoch: int, keys: np.ndarray, kills_per_epoch: float
+        self, slot: Slot, epoch: Epoch, keys: np.ndarray, kills_per_epoch: float
     ) -> tuple[SlotStatus, dict[int, int]]:
         """Let a slot run an epoch, again and again until it has reported; it may die after that."""
         while True:
@@ -173,14 +174,14 @@ class Life:
             self._processes[slot] = process, ours
         return self._processes[slot]
 
-    def _program(self, epoch: int) -> Program:
+    def _program(self, epoch: Epoch) -> Program:
         control = SlotControl(
             query="kills",
             run="bench",
             operator=NAME,
             slots=SLOTS,
             epoch=epoch,
-            first_epoch=0,
+            first_epoch=Epoch(0),
             fingerprint="bench",
             lineages=self._lineages,
             arena_scope="executor",
@@ -196,7 +197,7 @@ class Life:
             output_schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]),
         )
 
-    def _commit(self, epoch: int, statuses: dict[int, SlotStatus]) -> None:
+    def _commit(self, epoch: Epoch, statuses: dict[Slot, SlotStatus]) -> None:
         news = {
             f"{NAME}/{slot}": slot_commit(status)
             for slot, status in statuses.items()
@@ -207,7 +208,7 @@ class Life:
             self._log_end = self._store.append_commit(record)
         self._ledger.note(statuses)
         for slot, status in statuses.items():
-            if status.lineage != "genesis":
+            if status.lineage != GENESIS:
                 self._lineages[slot] = status.lineage
             if status.recovery is not None:
                 self._tally.losses += not status.recovery.exact
@@ -231,7 +232,7 @@ class Life:
             self._tally.to_promised.append(error / bound.promised)
 
 
-def serve(slot: int, pipe: Connection) -> None:
+def serve(slot: Slot, pipe: Connection) -> None:
     """A slot's process: an executor and its Python worker in one. Ends when it is killed."""
     me = Owner.of(os.getpid())
     while True:
@@ -242,7 +243,7 @@ def serve(slot: int, pipe: Connection) -> None:
         work = SlotEpoch(program, slot, uuid.uuid4().hex, ArenaHost(me))
         for _ in work.run(iter([pa.RecordBatch.from_pydict({"k": keys})])):
             pass
-        with attached(program, slot, me) as resident:
+        with attached(program, ResidentId(slot), me) as resident:
             seen = resident.state["seen"]
             assert isinstance(seen, Table)
             rows = [batch.to_pydict() for batch in seen.batches()]

@@ -34,6 +34,7 @@ from tether.backup.opening import open_store
 from tether.backup.recovery import recover_chain
 from tether.cli.session import open_session
 from tether.cli.watching import committed_epochs
+from tether.core.ids import Epoch, each_slot
 from tether.testing.injector import Injector
 from tether.testing.judge import Failure, Measure, Told, judge
 from tether.testing.processes import python_workers
@@ -134,8 +135,10 @@ class Soak:
         store = open_store(str(self._work / "backup"))
         history = store.read_commits().history
         found: dict[int, int] = {}
-        for slot in range(SLOTS):
-            for frame in recover_chain(store, history, "keyed_aggregate", slot, epochs).frames:
+        for slot in each_slot(SLOTS):
+            for frame in recover_chain(
+                store, history, "keyed_aggregate", slot, Epoch(epochs)
+            ).frames:
                 for batch in frame.parts["totals"]:
                     keys, counts = batch["k"].to_pylist(), batch["count"].to_pylist()
                     found |= dict(zip(keys, counts, strict=True))

@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from tether.backup.commits import CommitRecord
 from tether.backup.opening import StoreAddress
+from tether.core.ids import GENESIS
 from tether.core.placement import Placement
-from tether.engine.messages import GENESIS, SlotControl
+from tether.engine.messages import SlotControl
 from tether.engine.query.commit_entries import InForce, has_news, slot_commit
 from tether.engine.query.ledger import Ledger
 from tether.engine.slot.beside import SlotBesideEpochs

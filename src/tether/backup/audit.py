@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.frames import FrameHeader
 from tether.core.errors import BackupUnreadableError
+from tether.core.ids import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 class Expected(NamedTuple):
     """What is known of a log from elsewhere."""
 
-    next_epoch: int
+    next_epoch: Epoch
     """The epoch that Spark is about to run."""
-    first_epoch: int
+    first_epoch: Epoch
     """The first one that ever ran on the store."""
     lag: int = 0
     """By how many epochs a log in which every epoch leaves a record may be behind Spark."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tether.backup.commitcodec import BEGINNING, LogEnd, Numbered, ScannedLog, scan_log
 from tether.backup.commits import CommitRecord, CommitSnapshot
 from tether.backup.history import CommitHistory
+from tether.core.ids import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +46,7 @@ class CommitWriter(ABC):
         self._history, self.end, self._sound = log.history, log.end, log.sound
 
     def begin(
-        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
     ) -> None:
         """See :meth:`BackupStore.begin_commits`."""
         changed = self._history.set_every_epoch(every_epoch, committed_epoch)
@@ -59,7 +60,7 @@ class CommitWriter(ABC):
         self._rewrite(committed_epoch)
 
     @abstractmethod
-    def _rewrite(self, committed_epoch: int) -> int:
+    def _rewrite(self, committed_epoch: Epoch) -> int:
         """Replace the log by a snapshot of what can still matter; its length in bytes."""
 
 

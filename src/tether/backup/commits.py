@@ -9,7 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-from tether.backup.frames import Count, FrameKind, FrameRef, Norm
+from tether.backup.frames import Count, FrameKind, FrameRef, Norm, StoredEpoch, StoredFailures
+from tether.core.ids import Failures, Lineage, SnapshotNumber
 from tether.core.losses import LossRecord
 
 SlotKey = Annotated[str, msgspec.Meta(pattern="/[0-9]{1,18}$")]
@@ -19,7 +20,7 @@ SlotKey = Annotated[str, msgspec.Meta(pattern="/[0-9]{1,18}$")]
 class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     """One slot's line of a commit record: its newest frame, if any, and its small facts."""
 
-    epoch: Count
+    epoch: StoredEpoch
     """Epoch of the frame, or of the record where there is no frame."""
     frame: FrameRef | None = None
     kind: FrameKind | None = None
@@ -31,9 +32,9 @@ class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     claims that they hold the whole state, and such a claim must not be made by omission."""
     exact: bool = False
     """Whether the committed frames hold the whole state as of ``epoch``: no entry differs."""
-    failures: Count = 0
+    failures: StoredFailures = Failures(0)
     """k."""
-    lineage: str = ""
+    lineage: Lineage = Lineage("")
     policy_state: bytes = b""
     """The policy's own memory of the slot; opaque here."""
     under: str = ""
@@ -59,14 +60,14 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
         True
     """
 
-    epoch: Count
+    epoch: StoredEpoch
     run: str
     """Id of the driver run that wrote it."""
     slots: dict[SlotKey, SlotCommit]
     amends: bool = False
     """Whether it adds to what its epoch committed before (a flush after the epoch), rather than
     taking the place of it (the epoch was run again)."""
-    complete: Count | None = None
+    complete: Annotated[SnapshotNumber, msgspec.Meta(ge=0)] | None = None
     """Number of the snapshot that this record declares complete: the part of every slot, as of the
     end of ``epoch``, is durable and named here. It is written when the last part is, perhaps many
     epochs later, and voids nothing."""
@@ -81,13 +82,13 @@ class CommitSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     """All of a commit log that can still matter, in one entry: what compaction writes."""
 
     records: list[CommitRecord]
-    failures: dict[SlotKey, Count]
+    failures: dict[SlotKey, StoredFailures]
     """Highest k ever seen for each slot, also in records that are gone."""
     losses: dict[SlotKey, list[LossRecord]]
     """Every loss of each slot, also of records that are gone."""
     gaps: list[tuple[int, str]]
     """Lost records: how many of ``records`` came before, and what was found instead."""
-    every_epoch_from: Count | None = None
+    every_epoch_from: StoredEpoch | None = None
     """The epoch from which on every one leaves a record, if they do: then Spark's own count of
     epochs tells whether any are missing at the end."""
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 import pyarrow as pa
 
+from tether.core.ids import Epoch, Failures, FrameNumber, Lineage, Slot
 from tether.policies.instructions import Cause
 
 FrameKind = Literal["full", "partial", "items"]
@@ -18,6 +19,9 @@ but items for the slot, by channel: logged rows of an epoch, or the feedback ite
 flight in a snapshot."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
+StoredEpoch = Annotated[Epoch, msgspec.Meta(ge=0)]
+StoredSlot = Annotated[Slot, msgspec.Meta(ge=0)]
+StoredFailures = Annotated[Failures, msgspec.Meta(ge=0)]
 Norm = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -35,18 +39,18 @@ class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     query: str
     operator: str
-    slot: Count
-    epoch: Count
+    slot: StoredSlot
+    epoch: StoredEpoch
     """Micro-batch whose task wrote the frame; only later epochs may recover from it."""
-    sequence: Count
+    sequence: Annotated[FrameNumber, msgspec.Meta(ge=0)]
     """Rises with every frame of a slot."""
-    failures: Count
+    failures: StoredFailures
     """k: losses of resident state that the slot had recovered from when it wrote."""
     kind: FrameKind
     cause: Cause
     attempt: str
     """Unique id of the task attempt, so that no two attempts ever share a name."""
-    lineage: str
+    lineage: Lineage
     """Id of the resident state that was copied; a recovery starts a new lineage."""
     divergence_before: Norm
     divergence_after: Norm

@@ -16,6 +16,16 @@ import msgspec
 from tether.backup.commits import CommitRecord, CommitSnapshot, SlotCommit
 from tether.backup.names import slot_key
 from tether.backup.retention import frames_of, needed, newest_complete
+from tether.core.ids import (
+    NEVER,
+    Epoch,
+    Failures,
+    Lineage,
+    Slot,
+    SnapshotNumber,
+    each_slot,
+    epoch_after,
+)
 from tether.core.losses import LossRecord
 
 if TYPE_CHECKING:
@@ -26,10 +36,10 @@ if TYPE_CHECKING:
 
 UNTOLD = LossRecord(
     lost="told by records that are gone",
-    epoch=-1,
+    epoch=NEVER,
     at_most=0.0,
     theta=math.inf,
-    failures=0,
+    failures=Failures(0),
     under="",
     extra=math.inf,
     items=math.inf,
@@ -40,13 +50,13 @@ UNTOLD = LossRecord(
 class SlotFacts(NamedTuple):
     """The newest small facts of a slot."""
 
-    failures: int
+    failures: Failures
     """k, the highest ever recorded, void records included: a crash never loses count."""
-    lineage: str
+    lineage: Lineage
     policy_state: bytes
-    exact_epoch: int | None = None
+    exact_epoch: Epoch | None = None
     """The epoch as of whose end the committed frames hold the whole state, where they do."""
-    epoch: int | None = None
+    epoch: Epoch | None = None
     """The epoch of the record that says so; None where there is none."""
     divergence: float = math.inf
     """See :attr:`SlotCommit.divergence_after`: as of the end of ``epoch``."""
@@ -61,8 +71,8 @@ class SlotFacts(NamedTuple):
 class CompleteSnapshot(NamedTuple):
     """A snapshot that can be gone back to."""
 
-    number: int
-    epoch: int
+    number: SnapshotNumber
+    epoch: Epoch
     """Its parts hold the states as of the end of this epoch."""
     items: dict[str, FrameRef]
     """Feedback items in flight to each slot, by slot key."""
@@ -102,18 +112,18 @@ class CommitHistory:
     def __init__(self, records: Iterable[CommitRecord] = ()) -> None:
         self._live: list[_Applied] = []  # epochs never fall
         self._void: dict[FrameRef, None] = {}  # a dict, to keep the order
-        self._failures: dict[str, int] = {}
+        self._failures: dict[str, Failures] = {}
         self._losses: dict[str, dict[str, LossRecord]] = {}  # by slot, and by what was lost
         self._losses_in_all: dict[str, int] = {}
         self._gaps: list[tuple[int, str]] = []
         self._next_order = 0
-        self.every_epoch_from: int | None = None
+        self.every_epoch_from: Epoch | None = None
         """See :attr:`CommitSnapshot.every_epoch_from`."""
         for record in records:
             self.apply(record)
 
     @property
-    def last_epoch(self) -> int | None:
+    def last_epoch(self) -> Epoch | None:
         """Epoch of the newest record that is not void."""
         return self._live[-1].record.epoch if self._live else None
 
@@ -145,15 +155,19 @@ class CommitHistory:
         self._next_order += 1
         if record.heals:
             for key in record.slots:
-                self._failures[key], self._losses[key], self._losses_in_all[key] = 0, {}, 0
+                self._failures[key], self._losses[key], self._losses_in_all[key] = (
+                    Failures(0),
+                    {},
+                    0,
+                )
         for key, commit in record.slots.items():
             self._count(key, commit.failures, commit.losses)
             in_all = max(self._losses_in_all.get(key, 0), commit.losses_in_all)
             self._losses_in_all[key] = in_all
 
-    def _count(self, key: str, failures: int, losses: Iterable[LossRecord]) -> None:
+    def _count(self, key: str, failures: Failures, losses: Iterable[LossRecord]) -> None:
         """Add to what is never forgotten. A loss that is found again takes the place of itself."""
-        self._failures[key] = max(self._failures.get(key, 0), failures)
+        self._failures[key] = max(self._failures.get(key, Failures(0)), failures)
         self._losses.setdefault(key, {}).update({loss.lost: loss for loss in losses})
 
     def _insert(self, record: CommitRecord) -> None:
@@ -175,16 +189,16 @@ class CommitHistory:
         """
         self._gaps.append((self._next_order, note))
 
-    def set_every_epoch(self, every_epoch: bool, committed_epoch: int) -> bool:
+    def set_every_epoch(self, every_epoch: bool, committed_epoch: Epoch) -> bool:
         """Note whether every epoch after a committed one leaves a record; tell if that is news."""
         if every_epoch == (self.every_epoch_from is not None):
             return False
-        self.every_epoch_from = committed_epoch + 1 if every_epoch else None
+        self.every_epoch_from = epoch_after(committed_epoch) if every_epoch else None
         return True
 
     # --- restoring ---------------------------------------------------------------------------
 
-    def generations(self, operator: str, slot: int, before_epoch: int) -> list[list[SlotCommit]]:
+    def generations(self, operator: str, slot: Slot, before_epoch: Epoch) -> list[list[SlotCommit]]:
         """Committed frames of a slot below an epoch, oldest generation first; none is empty."""
         generations: list[list[SlotCommit]] = []
         for commit in self._framed(slot_key(operator, slot), before_epoch):
@@ -193,12 +207,14 @@ class CommitHistory:
             generations[-1].append(commit)
         return generations
 
-    def chain(self, operator: str, slot: int, before_epoch: int) -> list[SlotCommit]:
+    def chain(self, operator: str, slot: Slot, before_epoch: Epoch) -> list[SlotCommit]:
         """What restores a slot that is to run ``before_epoch``: the newest generation."""
         generations = self.generations(operator, slot, before_epoch)
         return generations[-1] if generations else []
 
-    def previous_generation(self, operator: str, slot: int, before_epoch: int) -> list[SlotCommit]:
+    def previous_generation(
+        self, operator: str, slot: Slot, before_epoch: Epoch
+    ) -> list[SlotCommit]:
         """The generation to fall back to when the base of the chain cannot be read."""
         generations = self.generations(operator, slot, before_epoch)
         return generations[-2] if len(generations) > 1 else []
@@ -214,19 +230,19 @@ class CommitHistory:
             born = next(orders, -1)
         return [note for order, note in self._gaps if order > born]
 
-    def in_doubt(self, operator: str, slots: int, before_epoch: int) -> frozenset[int]:
+    def in_doubt(self, operator: str, slots: int, before_epoch: Epoch) -> frozenset[Slot]:
         """Slots whose chain may lack frames, for records are lost that could have named them."""
         if not self._gaps:
             return frozenset()
-        chains = {slot: self.chain(operator, slot, before_epoch) for slot in range(slots)}
+        chains = {slot: self.chain(operator, slot, before_epoch) for slot in each_slot(slots)}
         return frozenset(
             slot for slot, chain in chains.items() if self.lost_since(chain[0] if chain else None)
         )
 
-    def slot_facts(self, operator: str, slot: int, before_epoch: int) -> SlotFacts:
+    def slot_facts(self, operator: str, slot: Slot, before_epoch: Epoch) -> SlotFacts:
         """Newest facts of a slot that is to run ``before_epoch``."""
         key = slot_key(operator, slot)
-        failures = self._failures.get(key, 0)
+        failures = self._failures.get(key, Failures(0))
         for _, record in reversed(self._live):
             if record.epoch < before_epoch and key in record.slots:
                 commit = record.slots[key]
@@ -241,9 +257,9 @@ class CommitHistory:
                     under=commit.under,
                     items_at_risk=commit.items_at_risk,
                 )
-        return SlotFacts(failures, "", b"")
+        return SlotFacts(failures, Lineage(""), b"")
 
-    def losses(self, operator: str, slot: int) -> list[LossRecord]:
+    def losses(self, operator: str, slot: Slot) -> list[LossRecord]:
         """The slot's account: every loss that was ever committed, each once.
 
         A loss stays in it also where its record is void: the epoch that it was found in is run
@@ -258,7 +274,7 @@ class CommitHistory:
             account.setdefault(UNTOLD.lost, UNTOLD)
         return list(account.values())
 
-    def complete_snapshot(self, before_epoch: int) -> CompleteSnapshot | None:
+    def complete_snapshot(self, before_epoch: Epoch) -> CompleteSnapshot | None:
         """The newest complete snapshot that a query which is to run ``before_epoch`` can use."""
         for _, record in reversed(self._live):
             if record.complete is not None and record.epoch < before_epoch:
@@ -266,7 +282,7 @@ class CommitHistory:
         return None
 
     def logged_rows(
-        self, operator: str, slot: int, after_epoch: int, before_epoch: int
+        self, operator: str, slot: Slot, after_epoch: Epoch, before_epoch: Epoch
     ) -> list[tuple[int, FrameRef]]:
         """Rows logged for a slot in the epochs between the two, oldest first."""
         key = slot_key(operator, slot)
@@ -288,7 +304,7 @@ class CommitHistory:
         """Frames that only void records name, as far as these have not been pruned."""
         return set(self._void) - self.live_frames()
 
-    def droppable(self, committed_epoch: int) -> list[FrameRef]:
+    def droppable(self, committed_epoch: Epoch) -> list[FrameRef]:
         """Frames that nothing can need once Spark has committed ``committed_epoch``.
 
         The two newest generations that are wholly below it stay, and all that is newer: an
@@ -300,7 +316,7 @@ class CommitHistory:
             frames.update(dict.fromkeys(frames_of(applied.record)))
         return [frame for frame in frames if frame not in kept_frames]
 
-    def prune(self, committed_epoch: int) -> None:
+    def prune(self, committed_epoch: Epoch) -> None:
         """Forget void records and those that only name what ``droppable`` gives.
 
         Call it after the droppable frames have been dropped; the counts of failures stay.
@@ -333,7 +349,7 @@ class CommitHistory:
         self._live = kept
         self._void.clear()
 
-    def snapshot(self, committed_epoch: int) -> CommitSnapshot:
+    def snapshot(self, committed_epoch: Epoch) -> CommitSnapshot:
         """All that can still matter, as one entry of a log; this history is pruned too."""
         self.prune(committed_epoch)
         gaps = [
@@ -375,7 +391,7 @@ class CommitHistory:
     def _records(self) -> list[CommitRecord]:
         return [applied.record for applied in self._live]
 
-    def _framed(self, key: str, before_epoch: int) -> Iterator[SlotCommit]:
+    def _framed(self, key: str, before_epoch: Epoch) -> Iterator[SlotCommit]:
         """Live commits of a slot that name state, in order, each frame once."""
         seen = set()
         for _, record in self._live:

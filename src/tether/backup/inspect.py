@@ -12,6 +12,7 @@ from tether.backup.history import CommitHistory
 from tether.backup.manifest import Manifest
 from tether.backup.names import slot_key, split_slot_key
 from tether.core.errors import BackupError, BackupUnreadableError
+from tether.core.ids import NEVER, Epoch, Failures, FrameNumber, Lineage, Slot, epoch_after
 from tether.core.losses import LossRecord
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class FrameReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     offset: int
     bytes: int
-    epoch: int
-    sequence: int
+    epoch: Epoch
+    sequence: FrameNumber
     kind: str
     cause: str
     standing: Standing
@@ -46,8 +47,8 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """One slot and all of its frames, oldest first."""
 
     operator: str
-    slot: int
-    failures: int
+    slot: Slot
+    failures: Failures
     """k."""
     theta: float
     """θ in force: what losing the slot's resident state costs at most. Infinite if unknown."""
@@ -55,7 +56,7 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Most divergence that all its losses have cost."""
     losses: list[LossRecord]
     """Every one of them, oldest first, with what it cost."""
-    lineage: str
+    lineage: Lineage
     chain_length: int
     """Frames that a recovery would read now."""
     bytes: int
@@ -66,7 +67,7 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """All that can be told of a store without changing it."""
 
     manifest: Manifest | None
-    last_epoch: int | None
+    last_epoch: Epoch | None
     """Newest epoch in the commit log."""
     bytes_used: int
     slots: list[SlotReport]
@@ -168,7 +169,7 @@ def _slot_reports(found: "dict[FrameRef, FrameHeader]", history: CommitHistory) 
             "committed" if ref in live else "void" if ref in void else "uncommitted"
         )
         frames.setdefault(key, []).append(_frame_report(ref, header, standing))
-    next_epoch = 1 + (history.last_epoch if history.last_epoch is not None else -1)
+    next_epoch = epoch_after(NEVER if history.last_epoch is None else history.last_epoch)
     reports = []
     for key in sorted(frames, key=split_slot_key):
         operator, slot = split_slot_key(key)

@@ -50,6 +50,7 @@ from tether.backup.protocol import (
     unreadable_frame,
 )
 from tether.core.errors import BackupError, BackupUnreadableError
+from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -180,7 +181,7 @@ class LocalStore:
         return decode_frame(checked_bytes(ref, buffer))
 
     def frames(
-        self, operator: str | None = None, slot: int | None = None
+        self, operator: str | None = None, slot: Slot | None = None
     ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
         """Every frame that lies in the store; see :meth:`BackupStore.frames`."""
         pattern = (
@@ -222,7 +223,7 @@ class LocalStore:
     # --- commits, manifest, lock -------------------------------------------------------------
 
     def begin_commits(
-        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
     ) -> LogEnd:
         """Make the log ready to be written to; see :meth:`BackupStore.begin_commits`."""
         require_lock(self._lock, "open the commit log")

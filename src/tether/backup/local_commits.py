@@ -16,6 +16,7 @@ from tether.backup.commitcodec import LogEnd, digest_of, encode_entry
 from tether.backup.commitlog import CommitLog, CommitWriter, read_copies
 from tether.backup.files import append_durably, explained, opened, read_whole, replace_durably
 from tether.core.errors import BackupError
+from tether.core.ids import Epoch, epoch_before
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ class LocalCommits(CommitWriter):
         """Make a record durable; gives the log's new end."""
         data = encode_entry(record, self.end)
         if not self._sound:
-            self._rewrite(record.epoch - 1)
+            self._rewrite(epoch_before(record.epoch))
         size = 0
         for path in self._paths:
             with (
@@ -72,16 +73,16 @@ class LocalCommits(CommitWriter):
             self._compact(record.epoch, size)
         return self.end
 
-    def _compact(self, epoch: int, size: int) -> None:
+    def _compact(self, epoch: Epoch, size: int) -> None:
         try:
             # Spark asks for an epoch only when it has committed the one before.
-            size = self._rewrite(epoch - 1)
+            size = self._rewrite(epoch_before(epoch))
         except BackupError as error:
             # The record itself is durable, so the epoch is committed; a long log only costs room.
             _log.warning("%s", error)
         self._compact_bytes = max(self._compact_bytes, 2 * size)
 
-    def _rewrite(self, committed_epoch: int) -> int:
+    def _rewrite(self, committed_epoch: Epoch) -> int:
         """Replace both copies by a snapshot; a crash in between leaves one of each, which agree."""
         data = encode_entry(self._history.snapshot(committed_epoch), self.end)
         for path in self._paths:

@@ -15,6 +15,7 @@ import msgspec
 
 from tether.backup.sealed import seal, unseal
 from tether.core.errors import BackupUnreadableError, BadValueError, ChangedProgramError
+from tether.core.ids import Epoch
 
 FORMAT = 3
 """The layout of a store that this version of Tether reads and writes. Older ones did not say what
@@ -47,7 +48,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     tether_version: str
     """Version of Tether that created the store."""
     query_id: str
-    first_epoch: int
+    first_epoch: Epoch
     """First epoch that the query ever ran on this store."""
     created_at: float
     """Unix seconds."""
@@ -55,7 +56,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Plain JSON values by part: ``program``, ``state``, ``slots``, ``policy``, ``keys``."""
 
     @classmethod
-    def new(cls, *, query_id: str, first_epoch: int, fingerprint: Mapping[str, Any]) -> "Manifest":
+    def new(
+        cls, *, query_id: str, first_epoch: Epoch, fingerprint: Mapping[str, Any]
+    ) -> "Manifest":
         """A manifest for a store that is created now.
 
         Raises:

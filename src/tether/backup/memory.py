@@ -15,6 +15,7 @@ from tether.backup.framecodec import decode_frame, digest_of, encode_frame
 from tether.backup.frames import FrameRef
 from tether.backup.history import CommitHistory
 from tether.backup.protocol import HeldLock, unreadable_frame
+from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +69,7 @@ class MemoryStore:
         self._frames[ref.name] = (header, data[: len(data) // 2])
 
     def frames(
-        self, operator: str | None = None, slot: int | None = None
+        self, operator: str | None = None, slot: Slot | None = None
     ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
         """Every frame, committed or not."""
         for name, (header, data) in list(self._frames.items()):
@@ -76,7 +77,7 @@ class MemoryStore:
                 yield FrameRef(name, 0, len(data), digest_of(data)), header
 
     def begin_commits(
-        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
     ) -> LogEnd:
         """The log is always ready."""
         del committed_epoch, every_epoch, gap, records

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from tether.core.errors import BackupUnreadableError
+from tether.core.ids import Slot
 
 SLOTS = "slots"
 MANIFEST = "manifest.json"
@@ -28,7 +29,7 @@ def path_name(text: str) -> str:
     return f"{name[: _LONGEST - 26]}%~{digest}"
 
 
-def slot_folder(operator: str, slot: int) -> str:
+def slot_folder(operator: str, slot: Slot) -> str:
     """Folder of a slot's frames, relative to the store's root.
 
     Example:
@@ -38,7 +39,7 @@ def slot_folder(operator: str, slot: int) -> str:
     return f"{SLOTS}/{path_name(operator)}/{slot}"
 
 
-def slot_key(operator: str, slot: int) -> str:
+def slot_key(operator: str, slot: Slot) -> str:
     """Key of a slot in a commit record.
 
     Example:
@@ -48,7 +49,7 @@ def slot_key(operator: str, slot: int) -> str:
     return f"{operator}/{slot}"
 
 
-def split_slot_key(key: str) -> tuple[str, int]:
+def split_slot_key(key: str) -> tuple[str, Slot]:
     """Operator and slot of a commit record's key.
 
     Raises:
@@ -59,7 +60,7 @@ def split_slot_key(key: str) -> tuple[str, int]:
         ('a/b', 3)
     """
     operator, _, slot = key.rpartition("/")
-    return operator, int(slot)
+    return operator, Slot(int(slot))
 
 
 def epoch_of_name(name: str) -> int | None:

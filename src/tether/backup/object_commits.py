@@ -19,6 +19,7 @@ from tether.backup.commitcodec import (
 )
 from tether.backup.commitlog import CommitLog, CommitWriter, joined, replay
 from tether.core.errors import BackupError, BackupLockedError, BackupUnreadableError
+from tether.core.ids import Epoch, epoch_before
 
 if TYPE_CHECKING:
     from tether.backup.commits import CommitRecord
@@ -145,7 +146,7 @@ class ObjectCommits(CommitWriter):
             BackupLockedError: another driver has committed meanwhile.
         """
         if not self._sound:
-            self._rewrite(record.epoch - 1)
+            self._rewrite(epoch_before(record.epoch))
         data = encode_entry(record, self.end)
         try:
             self._folder.create(_commit(self.end.number + 1), data)
@@ -162,22 +163,22 @@ class ObjectCommits(CommitWriter):
             self._fold(record.epoch)
         return self.end
 
-    def _folded(self, committed_epoch: int) -> bytes:
+    def _folded(self, committed_epoch: Epoch) -> bytes:
         return encode_entry(self._history.snapshot(committed_epoch), self.end)
 
-    def _rewrite(self, committed_epoch: int) -> int:
+    def _rewrite(self, committed_epoch: Epoch) -> int:
         # Not created but replaced: a snapshot up to here may be there, and say less.
         data = self._folded(committed_epoch)
         self._folder.replace(_snapshot(self.end.number), data)
         self._sound = True
         return len(data)
 
-    def _fold(self, epoch: int) -> None:
+    def _fold(self, epoch: Epoch) -> None:
         last = self.end.number
         self._unfolded = 0
         try:
             # Spark asks for an epoch only when it has committed the one before.
-            self._folder.create(_snapshot(last), self._folded(epoch - 1))
+            self._folder.create(_snapshot(last), self._folded(epoch_before(epoch)))
             listing = _listing(self._folder)
             old = [_commit(number) for number in listing.commits if number <= last]
             old += [_snapshot(number) for number in listing.snapshots if number < last]

@@ -36,6 +36,7 @@ from tether.backup.protocol import (
     unreadable_frame,
 )
 from tether.core.errors import BackupUnreadableError
+from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,7 +122,7 @@ class ObjectStore:
         return decode_frame(checked_bytes(ref, data))
 
     def frames(
-        self, operator: str | None = None, slot: int | None = None
+        self, operator: str | None = None, slot: Slot | None = None
     ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
         """Every frame that lies in the store; see :meth:`BackupStore.frames`."""
         below = SLOTS if operator is None else f"{SLOTS}/{path_name(operator)}"
@@ -165,7 +166,7 @@ class ObjectStore:
     # --- commits, manifest, lock -------------------------------------------------------------
 
     def begin_commits(
-        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
     ) -> LogEnd:
         """Make the log ready to be written to; see :meth:`BackupStore.begin_commits`."""
         require_lock(self._lock, "open the commit log")

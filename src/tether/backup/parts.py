@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tether.backup.names import slot_key
 from tether.backup.protocol import unreadable_frame
 from tether.backup.recovery import recover_chain, require_whole
+from tether.core.ids import Epoch, Slot, epoch_after
 
 if TYPE_CHECKING:
     from tether.backup.frames import Frame, FrameRef
@@ -28,7 +29,7 @@ def read_part(
     store: BackupStore,
     history: CommitHistory,
     operator: str,
-    slot: int,
+    slot: Slot,
     snapshot: CompleteSnapshot,
 ) -> RestoredPart:
     """Read a slot's part of a complete snapshot.
@@ -36,7 +37,7 @@ def read_part(
     Raises:
         BackupUnreadableError: any of it is damaged or missing.
     """
-    chain = recover_chain(store, history, operator, slot, snapshot.epoch + 1)
+    chain = recover_chain(store, history, operator, slot, epoch_after(snapshot.epoch))
     require_whole(
         chain, f"Snapshot {snapshot.number} cannot be restored: slot {slot} of {operator!r}."
     )
@@ -48,10 +49,10 @@ def read_rows(
     store: BackupStore,
     history: CommitHistory,
     operator: str,
-    slot: int,
+    slot: Slot,
     *,
-    after_epoch: int,
-    before_epoch: int,
+    after_epoch: Epoch,
+    before_epoch: Epoch,
 ) -> list[Frame]:
     """Read the rows that were logged for a slot in the epochs between, oldest first.
 
@@ -62,7 +63,7 @@ def read_rows(
     return [_items(store, ref, operator, slot) for _, ref in found]
 
 
-def _items(store: BackupStore, ref: FrameRef, operator: str, slot: int) -> Frame:
+def _items(store: BackupStore, ref: FrameRef, operator: str, slot: Slot) -> Frame:
     frame = store.read(ref)
     header = frame.header
     if (header.operator, header.slot, header.kind) != (operator, slot, "items"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from tether.backup.framecodec import digest_of
 from tether.backup.names import MANIFEST
 from tether.core.errors import BackupError, BackupUnreadableError
+from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,13 +72,13 @@ class BackupStore(Protocol):
         ...
 
     def frames(
-        self, operator: str | None = None, slot: int | None = None
+        self, operator: str | None = None, slot: Slot | None = None
     ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
         """Every frame that lies in the store, committed or not; only heads are read and checked."""
         ...
 
     def begin_commits(
-        self, committed_epoch: int, *, every_epoch: bool, gap: str = "", records: int = 0
+        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
     ) -> LogEnd:
         """Make the commit log ready to be written to, once it is known to be all there.
 

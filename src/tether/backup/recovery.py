@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tether.backup.frames import Frame, FrameRef
 from tether.backup.protocol import unreadable_frame
 from tether.core.errors import BackupUnreadableError
+from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
     from tether.backup.commits import SlotCommit
@@ -51,7 +52,7 @@ def require_whole(chain: RestoredChain, what: str, *, or_else: str = "") -> None
 
 
 def recover_chain(
-    store: BackupStore, history: CommitHistory, operator: str, slot: int, before_epoch: int
+    store: BackupStore, history: CommitHistory, operator: str, slot: Slot, before_epoch: Epoch
 ) -> RestoredChain:
     """Read what restores a slot that is to run ``before_epoch``.
 
@@ -89,7 +90,7 @@ def recover_chain(
 
 
 def _read_checked(
-    store: BackupStore, commit: SlotCommit, operator: str, slot: int, before_epoch: int
+    store: BackupStore, commit: SlotCommit, operator: str, slot: Slot, before_epoch: Epoch
 ) -> Frame:
     """Read a frame and make sure that it is the one which the commit log means."""
     assert commit.frame is not None
@@ -108,7 +109,7 @@ def _read_checked(
 
 
 def _nothing_older(
-    operator: str, slot: int, unreadable: list[tuple[FrameRef, str]]
+    operator: str, slot: Slot, unreadable: list[tuple[FrameRef, str]]
 ) -> BackupUnreadableError:
     reasons = "; ".join(f"{ref.name} at {ref.offset}: {why}" for ref, why in unreadable)
     return BackupUnreadableError(

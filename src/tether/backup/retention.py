@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tether.core.ids import Epoch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from tether.backup.frames import FrameRef
 
 
-def needed(records: Sequence[CommitRecord], committed_epoch: int) -> set[FrameRef]:
+def needed(records: Sequence[CommitRecord], committed_epoch: Epoch) -> set[FrameRef]:
     """Frames that recovery may ask for when any epoch above ``committed_epoch`` is run.
 
     Args:
@@ -56,7 +58,7 @@ def _needed_by_snapshot(records: Sequence[CommitRecord]) -> set[FrameRef]:
     return {frame for chain in chains.values() for frame in chain} | set(snapshot.items.values())
 
 
-def _needed_rows(records: Sequence[CommitRecord], committed_epoch: int) -> set[FrameRef]:
+def _needed_rows(records: Sequence[CommitRecord], committed_epoch: Epoch) -> set[FrameRef]:
     """Logged rows that no committed backup of their slot holds."""
     saved: dict[str, int] = {}
     for record in records:

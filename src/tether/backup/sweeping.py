@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tether.backup.names import epoch_of_name
 from tether.core.errors import BackupUnreadableError
+from tether.core.ids import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def sweep(
     store: BackupStore,
     history: CommitHistory,
-    committed_epoch: int,
+    committed_epoch: Epoch,
     *,
     orphans: bool = False,
     found: Iterable[FoundFrame] | None = None,
@@ -48,7 +49,7 @@ def sweep(
 
 
 def _orphans(
-    found: Iterable[FoundFrame], history: CommitHistory, committed_epoch: int
+    found: Iterable[FoundFrame], history: CommitHistory, committed_epoch: Epoch
 ) -> list[FrameRef]:
     named: dict[str, list[int]] = {}
     for ref in history.live_frames():
@@ -64,7 +65,7 @@ def _orphans(
 
 
 def _outlived(
-    ref: FrameRef, header: FrameHeader | BackupUnreadableError, committed_epoch: int
+    ref: FrameRef, header: FrameHeader | BackupUnreadableError, committed_epoch: Epoch
 ) -> bool:
     if isinstance(header, BackupUnreadableError):
         epoch = epoch_of_name(ref.name)

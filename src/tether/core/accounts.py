@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from tether.core.budget import Budget  # noqa: TC001 - msgspec reads the annotations at run time
+from tether.core.ids import Epoch, Failures, Slot
 from tether.core.placement import Placement
 from tether.core.windows import Window  # noqa: TC001
 
@@ -28,7 +29,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         0.0
     """
 
-    epoch: int
+    epoch: Epoch
     at_most: float
     extra: float = 0.0
     items: float = 0
@@ -56,10 +57,10 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     operator: str
-    slot: int
+    slot: Slot
     divergence: float | None
     theta: float
-    failures: int = 0
+    failures: Failures = Failures(0)
     losses: tuple[Loss, ...] = ()
     pending_items: int = 0
     unacked_items: float = 0

@@ -19,6 +19,7 @@ import msgspec
 
 from tether.core.accounts import Account, Loss, SlotFacts, loss_at_most
 from tether.core.amplification import amplification_of
+from tether.core.ids import Epoch, Failures, Slot
 from tether.core.numbers import Exact, add_up, exactly, rounded_down, rounded_up, times
 from tether.core.placement import Placement
 from tether.core.thresholds import operator_share
@@ -40,8 +41,8 @@ class SlotBound(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     operator: str
-    slot: int
-    failures: int
+    slot: Slot
+    failures: Failures
     spent: float
     """What its losses can have cost, ``extra`` included."""
     at_risk: float
@@ -130,7 +131,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Each slot's part."""
     operators: tuple[OperatorBound, ...]
     """Each operator's own bound, upstream ones first."""
-    tentative_since: int | None = None
+    tentative_since: Epoch | None = None
     """First epoch whose rows are tentative: until a twin has taken over nothing is promised of the
     answer as it stands, and ``spent`` is infinite. None: nothing is missing."""
     unknown: tuple[tuple[str, str], ...] = ()

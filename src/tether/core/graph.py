@@ -13,6 +13,7 @@ import msgspec
 
 from tether.core.checks import count
 from tether.core.errors import BadValueError
+from tether.core.ids import Slot, each_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,7 +31,7 @@ class SlotId(NamedTuple):
     """A slot of the graph."""
 
     operator: str
-    slot: int
+    slot: Slot
 
 
 class Channel(NamedTuple):
@@ -169,7 +170,9 @@ class Graph(msgspec.Struct, frozen=True):
     @property
     def slots(self) -> tuple[SlotId, ...]:
         """All slots of all operators."""
-        return tuple(SlotId(node.name, slot) for node in self.nodes for slot in range(node.slots))
+        return tuple(
+            SlotId(node.name, slot) for node in self.nodes for slot in each_slot(node.slots)
+        )
 
     @property
     def cyclic(self) -> bool:
@@ -185,8 +188,8 @@ class Graph(msgspec.Struct, frozen=True):
             if slot.operator not in fed
         ]
         for edge in self.edges:
-            for sender in range(self._slots(edge.source)):
-                for receiver in range(self._slots(edge.target)):
+            for sender in each_slot(self._slots(edge.source)):
+                for receiver in each_slot(self._slots(edge.target)):
                     if edge.wiring == "shuffle" or sender == receiver:
                         ends = SlotId(edge.source, sender), SlotId(edge.target, receiver)
                         found.append(Channel(*ends, edge.feedback))

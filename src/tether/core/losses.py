@@ -12,10 +12,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from tether.core.ids import Epoch, Failures
+
 LossKind = Literal["state", "feedback"]
 """What was lost: resident state of a slot, or feedback items that waited at the driver."""
 
-_Epoch = Annotated[int, msgspec.Meta(ge=-1)]
+_Epoch = Annotated[Epoch, msgspec.Meta(ge=-1)]
 _Size = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -43,7 +45,7 @@ class LossRecord(msgspec.Struct, frozen=True, kw_only=True):
     epoch: _Epoch
     at_most: _Size
     theta: _Size
-    failures: Annotated[int, msgspec.Meta(ge=0)]
+    failures: Annotated[Failures, msgspec.Meta(ge=0)]
     under: str
     kind: LossKind = "state"
     extra: _Size = 0.0

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tether.core.checks import count
+from tether.core.ids import Failures
 from tether.core.numbers import rounded_down
 
 if TYPE_CHECKING:
@@ -141,10 +142,10 @@ def initial_thresholds(budget: Budget, placement: Placement) -> Thresholds:
         >>> initial_thresholds(Budget(max_state_error=1000), first_of_two).theta
         25.0
     """
-    return after_failures(whole_share(budget, placement), 1)
+    return after_failures(whole_share(budget, placement), Failures(1))
 
 
-def after_failures(initial: Thresholds, failures: int) -> Thresholds:
+def after_failures(initial: Thresholds, failures: Failures) -> Thresholds:
     """Thresholds after ``failures`` recoveries: halved by each.
 
     Args:

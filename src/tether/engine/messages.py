@@ -9,12 +9,21 @@ import msgspec
 # msgspec reads the annotations at run time.
 from tether.backup.commitcodec import LogEnd  # noqa: TC001
 from tether.backup.frames import FrameRef  # noqa: TC001
+from tether.core.ids import (
+    GENESIS,
+    NEVER,
+    Epoch,
+    Failures,
+    FrameNumber,
+    Lineage,
+    ResidentId,
+    Seat,
+    Slot,
+    SnapshotNumber,
+)
 from tether.core.losses import LossRecord  # noqa: TC001
 from tether.policies.instructions import Cause  # noqa: TC001
 from tether.protocols.copies import Seats  # noqa: TC001
-
-GENESIS = "genesis"
-"""Lineage of a slot's state that has never been lost since the query's first epoch."""
 
 ArenaScope = Literal["node", "executor"]
 
@@ -37,8 +46,8 @@ class StreamClock(msgspec.Struct, frozen=True, kw_only=True):
 class SnapshotBarrier(msgspec.Struct, frozen=True, kw_only=True):
     """The mark of a snapshot between two epochs."""
 
-    number: int
-    complete: int | None
+    number: SnapshotNumber
+    complete: SnapshotNumber | None
     """Number of the newest complete one."""
     waits: bool = False
     """Whether slots wait until their parts are durable, whatever the policy says."""
@@ -52,11 +61,11 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """Id of this driver's run; a restarted driver has another."""
     operator: str
     slots: int
-    epoch: int
-    first_epoch: int
+    epoch: Epoch
+    first_epoch: Epoch
     fingerprint: str
     """Digest of program, state schema and keys: an arena of another one is refused."""
-    lineages: dict[int, str] | None
+    lineages: dict[Slot, Lineage] | None
     """Lineage that each slot's resident state must have, where it is not GENESIS; None if unknown."""
     turn: int = 0
     """How often this driver has begun to run an epoch: every retry of one has a turn of its own, and
@@ -68,7 +77,7 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     arena_dir: str | None = None
     feedback: bytes = b""
     """Newest feedback items for this operator, as an Arrow stream."""
-    feedback_epoch: int = -1
+    feedback_epoch: Epoch = NEVER
     """The epoch in which they were sent; -1 where there are none yet."""
     clock: StreamClock = StreamClock()
     snapshot: SnapshotBarrier | None = None
@@ -78,38 +87,38 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """Where the commit log ends: one that ends before is an old one."""
     accept_damage: bool = False
     """Whether a slot may go on from a backup of which nobody knows how much it lacks."""
-    in_doubt: frozenset[int] = frozenset()
+    in_doubt: frozenset[Slot] = frozenset()
     """Slots whose backups may be such: what they write next is to be a whole image."""
 
-    divergences: dict[int, float] = {}
+    divergences: dict[Slot, float] = {}
     """What each slot reported at the end of the epoch before, as far as this driver has heard it: a
     loss costs no more."""
 
-    kept: tuple[int, ...] = ()
+    kept: tuple[Slot, ...] = ()
     """Slots that stay as they are: they have applied this epoch already, others read it again."""
-    kept_version: int = -1
+    kept_version: Epoch = NEVER
     """The epoch whose end those have come to."""
 
     arena: str = ""
     """Names the resident state, where it is not the query's own: a twin's."""
-    stale: tuple[int, ...] = ()
+    stale: tuple[Slot, ...] = ()
     """Slots that may continue from an old snapshot: what they give is tentative."""
-    skipped: tuple[int, ...] = ()
+    skipped: tuple[Slot, ...] = ()
     """Slots that give nothing, for their state is gone."""
     seats: Seats | None = None
     """Which seats there are and who speaks, where slots have copies; else slot i runs in seat i."""
 
-    def arena_number(self, slot: int, seat: int) -> int:
-        """Number by which the resident state of a slot's seat is found.
+    def resident_id(self, slot: Slot, seat: Seat) -> ResidentId:
+        """The name under which the resident state of a slot's seat is found.
 
         Seats may be given to other slots later: none must find the state of another there.
         """
-        return slot if self.seats is None else slot + self.slots * (1 + seat)
+        return ResidentId(slot if self.seats is None else slot + self.slots * (1 + seat))
 
-    def expects(self, slot: int, seat: int | None = None) -> str | None:
+    def expects(self, slot: Slot, seat: Seat | None = None) -> Lineage | None:
         """Lineage that the resident state of a slot's seat must have; None where any will do."""
         if self.seats is not None and seat is not None and not self.seats.speaks(seat):
-            return self.seats.lineages.get(seat, "")
+            return self.seats.lineages.get(seat, Lineage(""))
         return None if self.lineages is None else self.lineages.get(slot, GENESIS)
 
 
@@ -140,14 +149,14 @@ class EarlyBackup(msgspec.Struct, frozen=True, kw_only=True):
 class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a slot itself remembers between epochs, beside its state, rolled back with it."""
 
-    lineage: str = GENESIS
-    failures: int = 0
-    losses: int = 0
+    lineage: Lineage = GENESIS
+    failures: Failures = Failures(0)
+    losses: Failures = Failures(0)
     """How many of the failures cost anything."""
     policy_state: bytes = b""
     under: str = ""
     """Name of the terms that the policy's state belongs to."""
-    sequence: int = 0
+    sequence: FrameNumber = FrameNumber(0)
     """Number of the slot's last frame."""
     log_bytes: int = 0
     """Bytes of frames since the last full one: what a recovery would read besides that one."""
@@ -183,7 +192,7 @@ class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):
 class PartTaken(msgspec.Struct, frozen=True, kw_only=True):
     """What a slot copied for a snapshot; it counts once it is durable and all others are."""
 
-    number: int
+    number: SnapshotNumber
     kind: Literal["full", "partial"]
     entries: int
 
@@ -203,7 +212,7 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     """How a slot came back: from where, with what loss, and how long each phase took."""
 
     reason: str
-    backup_epoch: int
+    backup_epoch: Epoch
     exact: bool
     """Whether the backup held the state as of the epoch before: nothing was lost."""
     bound: float
@@ -226,15 +235,15 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A slot's account of one epoch."""
 
     operator: str
-    slot: int
-    epoch: int
+    slot: Slot
+    epoch: Epoch
     turn: int
     """The driver's turn that the task belonged to."""
     attempt: str
     executor: str
-    lineage: str
-    failures: int
-    losses: int
+    lineage: Lineage
+    failures: Failures
+    losses: Failures
     """How many of the failures, under whatever policy, cost anything."""
     policy_state: bytes
     under: str
@@ -256,7 +265,7 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Entries of state that the epoch changed: what a policy that loses nothing would have written."""
     feedback: bytes = b""
     """Feedback items sent in this epoch, as an Arrow stream."""
-    feedback_epoch: int = -1
+    feedback_epoch: Epoch = NEVER
     """Epoch of the feedback that this epoch was run with."""
     event_times: tuple[float, float] | None = None
     """Oldest and newest event time among the slot's rows, in seconds."""

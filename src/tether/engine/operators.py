@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tether.core.ids import Slot
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -97,7 +99,7 @@ class QuerySettings:
     faults: tuple[Fault, ...] = ()
     readable_epochs: int = 100
     """How many epochs back the sources can be read again."""
-    copied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    copied: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
     """Slots that get a copy, by operator; none where there are no copies."""
     staleness: int = 0
     """By how many epochs two lanes may be apart; 0 where there is one."""

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tether.backup.protocol import BackupStore as Store
+from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -40,7 +41,7 @@ class Orders(Protocol):
     """What the engine tells slots to do; the cluster asks for it when it starts a task."""
 
     def program(
-        self, operator: str, epoch: int, turn: int, purpose: Purpose = "epoch", table: str = ""
+        self, operator: str, epoch: Epoch, turn: int, purpose: Purpose = "epoch", table: str = ""
     ) -> Program:
         """What the slots of an operator are told.
 
@@ -58,7 +59,7 @@ class Cluster(Protocol[Rows]):
     """Runs slots. Every slot of every operator runs once in an epoch, on the state that it left."""
 
     def run(
-        self, orders: Orders, epoch: int, given: Rows, only: Collection[str] | None = None
+        self, orders: Orders, epoch: Epoch, given: Rows, only: Collection[str] | None = None
     ) -> Statuses:
         """Run an epoch in every slot, and let the sinks have the output; give all slots' reports.
 
@@ -70,11 +71,11 @@ class Cluster(Protocol[Rows]):
         """
         ...
 
-    def ask(self, orders: Orders, purpose: Purpose, epoch: int) -> Statuses:
+    def ask(self, orders: Orders, purpose: Purpose, epoch: Epoch) -> Statuses:
         """Run a task without rows in every slot; give the reports of those that made one."""
         ...
 
-    def clean(self, orders: Orders, epoch: int) -> None:
+    def clean(self, orders: Orders, epoch: Epoch) -> None:
         """Remove the resident state of all slots, as far as they can be reached."""
         ...
 
@@ -106,7 +107,7 @@ class Cluster(Protocol[Rows]):
 class Reports(Protocol):
     """Is told what happens to a query, and why."""
 
-    def add(self, what: What, cause: str, epoch: int, **detail: object) -> None:
+    def add(self, what: What, cause: str, epoch: Epoch, **detail: object) -> None:
         """Note something that concerns the query as a whole."""
         ...
 
@@ -114,7 +115,7 @@ class Reports(Protocol):
         """Note what the slots report of an epoch."""
         ...
 
-    def add_unflushed(self, slots: Iterable[SlotId], epoch: int) -> None:
+    def add_unflushed(self, slots: Iterable[SlotId], epoch: Epoch) -> None:
         """Note slots whose state was gone when the query stopped."""
         ...
 
@@ -122,27 +123,27 @@ class Reports(Protocol):
 class Stream(Protocol):
     """The query's input and output, as far as they can go back to an earlier epoch."""
 
-    def check(self, read_from: int) -> None:
+    def check(self, read_from: Epoch) -> None:
         """Raise an error if the input cannot be read again from an epoch on."""
         ...
 
-    def rows_of(self, epoch: int) -> Any:
+    def rows_of(self, epoch: Epoch) -> Any:
         """What identifies the rows of an epoch: equal for two runs of it with the same rows."""
         ...
 
-    def announce(self, read_from: int) -> None:
+    def announce(self, read_from: Epoch) -> None:
         """Say durably that the input is about to go back to an epoch."""
         ...
 
-    def announced(self) -> int | None:
+    def announced(self) -> Epoch | None:
         """The epoch that was announced and not finished, if any."""
         ...
 
-    def take_back(self, epoch: int) -> None:
+    def take_back(self, epoch: Epoch) -> None:
         """Tell the sinks that the output of this epoch and all after it will be given again."""
         ...
 
-    def go_back(self, read_from: int) -> None:
+    def go_back(self, read_from: Epoch) -> None:
         """Let the next epoch be ``read_from``, with the rows that it had."""
         ...
 
@@ -181,6 +182,6 @@ class SystemClock:
         return time.time()
 
 
-def by_operator(statuses: Mapping[SlotId, SlotStatus], operator: str) -> dict[int, SlotStatus]:
+def by_operator(statuses: Mapping[SlotId, SlotStatus], operator: str) -> dict[Slot, SlotStatus]:
     """The reports of one operator's slots, by number."""
     return {slot: status for (name, slot), status in statuses.items() if name == operator}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tether.core.errors import ChangedProgramError
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch, Slot, each_slot
 from tether.engine.slot.beside import SlotBesideEpochs
 from tether.engine.slot.program import Program
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 4
 """How often a task is tried, as by Spark."""
+
+
+AT_DRIVER = Slot(-1)
+"""Where a fault strikes that strikes no slot."""
 
 
 class TaskKilled(BaseException):
@@ -50,10 +55,10 @@ class Feed(Protocol):
 class StruckProgram(Program):
     """A program whose fault points are decided here, in memory."""
 
-    strike: Callable[[Point, str, int, int], bool]
+    strike: Callable[[Point, str, Slot, Epoch], bool]
     """Given a point, an operator, a slot and an epoch; raises, or says whether to forget the state."""
 
-    def reach(self, point: Point, slot: int) -> bool:
+    def reach(self, point: Point, slot: Slot) -> bool:
         """A slot has come to a point of the protocol."""
         return self.strike(point, self.control.operator, slot, self.control.epoch)
 
@@ -71,7 +76,7 @@ class LocalCluster:
         self,
         operators: Mapping[str, QueryOperator],
         host: HeapHost,
-        strike: Callable[[Point, str, int, int], bool] | None = None,
+        strike: Callable[[Point, str, Slot, Epoch], bool] | None = None,
     ) -> None:
         self._operators, self._host, self._strike = operators, host, strike
         self._turn = self._attempts = 0
@@ -79,7 +84,7 @@ class LocalCluster:
         """What each slot of each operator emitted in the last epoch that ran."""
 
     def run(
-        self, orders: Orders, epoch: int, given: Feed, only: Collection[str] | None = None
+        self, orders: Orders, epoch: Epoch, given: Feed, only: Collection[str] | None = None
     ) -> Statuses:
         """Run an epoch in every slot."""
         self._turn += 1
@@ -90,20 +95,22 @@ class LocalCluster:
                 continue
             program = self._program(orders, name, epoch)
             out: list[list[pa.RecordBatch]] = []
-            for slot, rows in enumerate(given.by_slot(operator, self.emitted)):
+            for slot, rows in zip(
+                each_slot(operator.slots), given.by_slot(operator, self.emitted), strict=True
+            ):
                 work, emitted = self._try(program, slot, rows)
                 out.append(emitted)
                 if work.status is not None:
                     statuses[SlotId(name, slot)] = work.status
             self.emitted[name] = out
         if self._strike is not None:
-            self._strike("after-job", "", -1, epoch)
+            self._strike("after-job", "", AT_DRIVER, epoch)
         return statuses
 
     def _try(
         self,
         program: Program,
-        slot: int,
+        slot: Slot,
         rows: Sequence[pa.RecordBatch],
     ) -> tuple[SlotBesideEpochs, list[pa.RecordBatch]]:
         left = ATTEMPTS
@@ -119,14 +126,14 @@ class LocalCluster:
                 if not left:
                     raise
 
-    def _work(self, program: Program, slot: int) -> SlotBesideEpochs:
+    def _work(self, program: Program, slot: Slot) -> SlotBesideEpochs:
         self._attempts += 1
         return SlotBesideEpochs(
             program, slot, f"{program.control.run}-{self._attempts}", self._host
         )
 
     def _program(
-        self, orders: Orders, operator: str, epoch: int, purpose: Purpose = "epoch"
+        self, orders: Orders, operator: str, epoch: Epoch, purpose: Purpose = "epoch"
     ) -> Program:
         program = orders.program(operator, epoch, self._turn, purpose)
         if self._strike is None:
@@ -136,12 +143,12 @@ class LocalCluster:
 
     # ---- between epochs ------------------------------------------------------------------------
 
-    def ask(self, orders: Orders, purpose: Purpose, epoch: int) -> Statuses:
+    def ask(self, orders: Orders, purpose: Purpose, epoch: Epoch) -> Statuses:
         """Run a task without rows in every slot; give the reports of those that made one."""
         found: Statuses = {}
         for name, operator in self._operators.items():
             program = self._program(orders, name, epoch, purpose)
-            for slot in range(operator.slots):
+            for slot in each_slot(operator.slots):
                 work = self._work(program, slot)
                 if purpose == "flush":
                     work.flush()
@@ -151,11 +158,11 @@ class LocalCluster:
                     found[SlotId(name, slot)] = work.status
         return found
 
-    def clean(self, orders: Orders, epoch: int) -> None:
+    def clean(self, orders: Orders, epoch: Epoch) -> None:
         """Remove all resident state."""
         del orders, epoch
         for name, operator in self._operators.items():
-            for slot in range(operator.slots):
+            for slot in each_slot(operator.slots):
                 self._host.lose(name, slot)
 
     def forget_reports(self) -> None:

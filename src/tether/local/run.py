@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tether.backup.memory import MemoryStore
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch, Slot, each_slot, epoch_after, epoch_before
 from tether.engine.ports import SystemClock
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.lane import LanePlan
@@ -16,7 +17,7 @@ from tether.engine.query.rewinder import Rewinder
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.heap import HeapHost
 from tether.engine.slot.program import HeldStore
-from tether.local.cluster import DriverKilled, LocalCluster
+from tether.local.cluster import AT_DRIVER, DriverKilled, LocalCluster
 from tether.local.stream import LocalStream
 from tether.observe.story import Story
 
@@ -60,7 +61,7 @@ class LocalRun:
         instances: Mapping[str, Operator],
         settings: QuerySettings,
         *,
-        strike: Callable[[Point, str, int, int], bool] | None = None,
+        strike: Callable[[Point, str, Slot, Epoch], bool] | None = None,
         clock: Clock | None = None,
         store: MemoryStore | None = None,
     ) -> None:
@@ -71,9 +72,9 @@ class LocalRun:
         self.story = Story()
         self._stream = LocalStream()
         self._runs = itertools.count()
-        self._driver = self._open(0)
+        self._driver = self._open(Epoch(0))
 
-    def _open(self, epoch: int) -> _Driver:
+    def _open(self, epoch: Epoch) -> _Driver:
         keeps = any(one.policy.keeps_backups for one in self._operators.values())
         store: Store | None = self.store if keeps else None
         plan = LanePlan(
@@ -96,9 +97,9 @@ class LocalRun:
         return self._driver.runner
 
     @property
-    def committed_epoch(self) -> int:
+    def committed_epoch(self) -> Epoch:
         """The last epoch that is committed."""
-        return self._stream.next_epoch - 1
+        return epoch_before(self._stream.next_epoch)
 
     def run(self, feed: Feed) -> dict[str, list[list[pa.RecordBatch]]]:
         """Run one more epoch, and whatever must be run again first; give what slots emitted."""
@@ -108,7 +109,7 @@ class LocalRun:
                 self._driver.rewinder.check_rows(epoch)
                 self.runner.run(self._stream.feed(epoch), epoch)
                 if self._strike is not None:
-                    self._strike("before-spark-commit", "", -1, epoch)
+                    self._strike("before-spark-commit", "", AT_DRIVER, epoch)
             except LostStateError as error:
                 self._driver.rewinder.rewind(epoch, error.what)
                 self.runner.move()
@@ -120,20 +121,20 @@ class LocalRun:
         self._stream.forget_before(self._oldest_needed(wanted))
         return self.runner.cluster.emitted
 
-    def _oldest_needed(self, epoch: int) -> int:
+    def _oldest_needed(self, epoch: Epoch) -> Epoch:
         books = self.runner.books
         if books.keeper is None:
             return epoch
         snapshot = books.newest_snapshot(epoch)
-        return books.first_epoch if snapshot is None else snapshot.epoch + 1
+        return books.first_epoch if snapshot is None else epoch_after(snapshot.epoch)
 
-    def lose(self, operator: str, slot: int) -> None:
+    def lose(self, operator: str, slot: Slot) -> None:
         """Lose the resident state of one slot."""
         self.host.lose(operator, slot)
 
     def restart(self) -> None:
         """The driver dies, and another one takes over what is durable."""
-        self._driver = self._open(self.committed_epoch + 1)
+        self._driver = self._open(epoch_after(self.committed_epoch))
 
     def flush(self) -> None:
         """Make all state durable, as of the last committed epoch."""
@@ -146,5 +147,7 @@ class LocalRun:
     def slots(self) -> list[SlotId]:
         """All slots."""
         return [
-            SlotId(name, slot) for name, one in self._operators.items() for slot in range(one.slots)
+            SlotId(name, slot)
+            for name, one in self._operators.items()
+            for slot in each_slot(one.slots)
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
+from tether.core.ids import Epoch, epoch_after, epoch_before
 
 if TYPE_CHECKING:
     from tether.local.cluster import Feed
@@ -14,30 +15,30 @@ class LocalStream:
     """See :class:`tether.engine.ports.Stream`."""
 
     def __init__(self) -> None:
-        self._feeds: dict[int, Feed] = {}
-        self._announced: int | None = None
-        self.next_epoch = 0
+        self._feeds: dict[Epoch, Feed] = {}
+        self._announced: Epoch | None = None
+        self.next_epoch = Epoch(0)
 
-    def add(self, feed: Feed) -> int:
+    def add(self, feed: Feed) -> Epoch:
         """Rows of one more epoch have come; gives its number."""
-        epoch = max(self._feeds, default=self.next_epoch - 1) + 1
+        epoch = epoch_after(max(self._feeds, default=epoch_before(self.next_epoch)))
         self._feeds[epoch] = feed
         return epoch
 
-    def feed(self, epoch: int) -> Feed:
+    def feed(self, epoch: Epoch) -> Feed:
         """The rows of an epoch."""
         return self._feeds[epoch]
 
-    def committed(self, epoch: int) -> None:
+    def committed(self, epoch: Epoch) -> None:
         """An epoch is committed: the next one follows."""
-        self.next_epoch = epoch + 1
+        self.next_epoch = epoch_after(epoch)
 
-    def forget_before(self, epoch: int) -> None:
+    def forget_before(self, epoch: Epoch) -> None:
         """Earlier epochs are never read again."""
         for old in [one for one in self._feeds if one < epoch]:
             del self._feeds[old]
 
-    def check(self, read_from: int) -> None:
+    def check(self, read_from: Epoch) -> None:
         """Whether the rows are still there."""
         if read_from not in self._feeds and read_from != self.next_epoch:
             raise TetherError(
@@ -46,23 +47,23 @@ class LocalStream:
                 do="Please report it.",
             )
 
-    def rows_of(self, epoch: int) -> object:
+    def rows_of(self, epoch: Epoch) -> object:
         """The very rows."""
         return self._feeds[epoch]
 
-    def announce(self, read_from: int) -> None:
+    def announce(self, read_from: Epoch) -> None:
         """Note what is about to be done."""
         self._announced = read_from
 
-    def announced(self) -> int | None:
+    def announced(self) -> Epoch | None:
         """What was announced and not finished."""
         return self._announced
 
-    def take_back(self, epoch: int) -> None:
+    def take_back(self, epoch: Epoch) -> None:
         """Nobody has used output of epochs that are run again."""
         del epoch
 
-    def go_back(self, read_from: int) -> None:
+    def go_back(self, read_from: Epoch) -> None:
         """Let the next epoch be this one."""
         self.next_epoch = read_from
 

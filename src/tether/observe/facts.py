@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from tether.core.ids import Epoch, Slot
+
 # msgspec reads the annotations at run time.
 from tether.observe.story import Event  # noqa: TC001
 
@@ -66,7 +68,7 @@ class EpochFigures(
 
     at: float
     """Unix seconds, at the end of the (last) epoch."""
-    epoch: int
+    epoch: Epoch
     """Number of the (last) epoch."""
     epochs: int = 1
     """How many epochs this entry speaks of."""
@@ -111,7 +113,7 @@ class SlotsNow(msgspec.Struct, frozen=True, kw_only=True, tag="slots", tag_field
     """Every slot at the end of an epoch, column by column; all columns have the same length."""
 
     at: float
-    epoch: int
+    epoch: Epoch
     operator: list[int]
     """Place of the operator's name in ``QueryFacts.operators``."""
     slot: list[int]
@@ -134,7 +136,7 @@ class CopyNow(msgspec.Struct, frozen=True, kw_only=True):
     """One active replica of a slot."""
 
     operator: str
-    slot: int
+    slot: Slot
     executor: str
     lag: int
     """Epochs behind its primary."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tether.core.ids import NEVER, Epoch, Slot
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -23,7 +25,7 @@ class StruckSlot(msgspec.Struct, frozen=True, kw_only=True):
     """What a failure did to one slot."""
 
     operator: str
-    slot: int
+    slot: Slot
     what: str
     why: str
     executor: str = ""
@@ -35,7 +37,7 @@ class StruckSlot(msgspec.Struct, frozen=True, kw_only=True):
     """Of each phase."""
     bytes: int = 0
     entries: int = 0
-    backup_epoch: int = -1
+    backup_epoch: Epoch = NEVER
 
 
 class Failure(msgspec.Struct, kw_only=True):
@@ -44,7 +46,7 @@ class Failure(msgspec.Struct, kw_only=True):
     number: int
     """Counts up from 1, oldest first."""
     at: float
-    epoch: int
+    epoch: Epoch
     pause: float | None = None
     """Seconds from the end of the epoch before to the end of this one; None: not known."""
     slots: list[StruckSlot] = []
@@ -93,7 +95,7 @@ class Failures:
             last.seconds = {**last.seconds, phase: slowest}
         return last
 
-    def paused(self, epoch: int, seconds: float) -> None:
+    def paused(self, epoch: Epoch, seconds: float) -> None:
         """An epoch has ended so long after the one before."""
         if self._failures and self._failures[-1].epoch == epoch:
             self._failures[-1].pause = seconds
@@ -121,7 +123,7 @@ def _struck(event: Event) -> StruckSlot:
         seconds=dict(told.get("seconds", {})),
         bytes=int(told.get("bytes", 0)),
         entries=int(told.get("entries", 0)),
-        backup_epoch=int(told.get("backup_epoch", -1)),
+        backup_epoch=Epoch(told.get("backup_epoch", NEVER)),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tether.core.ids import NEVER, Slot
 from tether.observe.facts import (
     Digest,
     Ended,
@@ -79,7 +80,7 @@ class Feed:
         """Unix seconds of the newest fact."""
         self._events: deque[tuple[int, Event]] = deque(maxlen=EVENTS_KEPT)
         self._count = 0
-        self._of_run = EpochFigures(at=0.0, epoch=-1, epochs=0)
+        self._of_run = EpochFigures(at=0.0, epoch=NEVER, epochs=0)
         """Sums of the newest run."""
         self._of_epoch = (-1, 0)
         self._listeners: list[Callable[[Fact], None]] = []
@@ -142,7 +143,7 @@ class Feed:
             if not self.runs or self.runs[-1][1] != fact.run:
                 self.runs.append((fact.at, fact.run))
                 del self.runs[:-1000]
-                self._of_run = EpochFigures(at=0.0, epoch=-1, epochs=0)
+                self._of_run = EpochFigures(at=0.0, epoch=NEVER, epochs=0)
             self.query, self.ended = fact, None
             self.heard_at = max(self.heard_at, fact.at)
         elif isinstance(fact, Standing):
@@ -191,7 +192,7 @@ class Feed:
         with self._lock:
             return [msgspec.structs.replace(failure) for failure in self.failures.all(number)]
 
-    def course(self, operator: str, slot: int) -> SlotCourse | None:
+    def course(self, operator: str, slot: Slot) -> SlotCourse | None:
         """How the divergence of one slot went; None where there is no such slot."""
         with self._lock:
             names = [one.name for one in self.query.operators] if self.query else []

@@ -17,6 +17,7 @@ from tether.backup.files import make_folder, opened
 from tether.backup.objectio import ObjectFolder
 from tether.backup.places import local_path
 from tether.core.errors import TetherError
+from tether.core.ids import NEVER
 from tether.observe.facts import Digest, EpochFigures, SlotsNow
 from tether.observe.history import joined
 from tether.observe.segments import FOLDER, KEPT_BYTES, SEGMENT_BYTES, SUFFIX, line_of, segment_name
@@ -103,7 +104,7 @@ class FeedLog:
         path = local_path(url)
         self._place = _Objects(url, options) if path is None else _Directory(path / FOLDER)
         self._run, self._query = run, query
-        self._written = EpochFigures(at=0.0, epoch=-1, epochs=0)
+        self._written = EpochFigures(at=0.0, epoch=NEVER, epochs=0)
         """Sums over all epochs that are written."""
         self._waiting: deque[Fact] = deque(maxlen=WAITING)
         self._began, self._number, self._bytes = time.time(), 0, 0

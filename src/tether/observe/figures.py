@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.core.accounts import Account
+from tether.core.ids import Epoch
 from tether.observe.facts import EpochFigures, SlotsNow, finite
 from tether.observe.quick_bound import QuickBound
 
@@ -28,7 +29,7 @@ class Reports(NamedTuple):
     """What an epoch has left behind: cheap to take, worked out later on another thread."""
 
     at: float
-    epoch: int
+    epoch: Epoch
     seconds: float
     glimpses: Sequence[Glimpse]
     statuses: Sequence[Sequence[SlotStatus]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tether.core.ids import NEVER
 from tether.observe.facts import EpochFigures
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class EpochHistory:
 
     def __init__(self) -> None:
         self._entries: list[EpochFigures] = []
-        self.total = EpochFigures(at=0.0, epoch=-1, epochs=0)
+        self.total = EpochFigures(at=0.0, epoch=NEVER, epochs=0)
         """All epochs as one."""
 
     def add(self, figures: EpochFigures) -> None:

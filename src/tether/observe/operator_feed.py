@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.errors import TetherError
+from tether.core.ids import Epoch
 from tether.observe.backstage import Backstage
 from tether.observe.facts import OperatorFacts, QueryFacts
 from tether.observe.feed import Feed
@@ -98,7 +99,7 @@ class OperatorFeed:
 
     def epoch(
         self,
-        epoch: int,
+        epoch: Epoch,
         seconds: float,
         glimpses: Sequence[Glimpse],
         statuses: Sequence[Sequence[SlotStatus]],

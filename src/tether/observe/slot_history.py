@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tether.core.ids import Slot
+
 if TYPE_CHECKING:
     from tether.observe.facts import SlotsNow
 
@@ -53,7 +55,7 @@ class SlotHistory:
         self._divergence = np.zeros((self._size, len(keys)), np.float32)
         self._theta = np.zeros((self._size, len(keys)), np.float32)
 
-    def course(self, operator: int, slot: int) -> SlotCourse | None:
+    def course(self, operator: int, slot: Slot) -> SlotCourse | None:
         """How one slot went; None where there is no such slot."""
         place = self._places.get((operator, slot))
         if place is None:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from tether.core.ids import Epoch, Slot
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tether.core.graph import SlotId
     from tether.engine.messages import SlotStatus
 
 EVENTS_KEPT = 10_000
@@ -54,11 +57,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     """Unix seconds, at the driver."""
-    epoch: int
+    epoch: Epoch
     what: What
     cause: str
     operator: str = ""
-    slot: int = -1
+    slot: Slot = Slot(-1)
     detail: dict[str, Any] = {}
     number: int = 0
     """Counts up from 1 within a run of the query."""
@@ -84,7 +87,7 @@ class Story:
         if self._tell is not None:
             self._tell(event)
 
-    def add(self, what: What, cause: str, epoch: int, **detail: object) -> None:
+    def add(self, what: What, cause: str, epoch: Epoch, **detail: object) -> None:
         """Note something that concerns the query as a whole."""
         event = Event(at=time.time(), epoch=epoch, what=what, cause=cause, detail=detail)
         with self._lock:
@@ -100,7 +103,7 @@ class Story:
                 for event in _events_of(status, moved_from, time.time()):
                     self._append(event)
 
-    def add_unflushed(self, slots: Iterable[tuple[str, int]], epoch: int) -> None:
+    def add_unflushed(self, slots: Iterable[SlotId], epoch: Epoch) -> None:
         """Note slots whose state was gone when the query stopped: the next start counts the loss."""
         with self._lock:
             for operator, slot in slots:
@@ -133,7 +136,7 @@ class QuietStory(Story):
         self._story = story
         self.quiet = True
 
-    def add(self, what: What, cause: str, epoch: int, **detail: object) -> None:
+    def add(self, what: What, cause: str, epoch: Epoch, **detail: object) -> None:
         """Note something that concerns the query as a whole."""
         if not self.quiet:
             self._story.add(what, cause, epoch, **detail)
@@ -143,7 +146,7 @@ class QuietStory(Story):
         if not self.quiet:
             self._story.add_epoch(statuses)
 
-    def add_unflushed(self, slots: Iterable[tuple[str, int]], epoch: int) -> None:
+    def add_unflushed(self, slots: Iterable[SlotId], epoch: Epoch) -> None:
         """Note slots whose state was gone when the query stopped."""
         if not self.quiet:
             self._story.add_unflushed(slots, epoch)

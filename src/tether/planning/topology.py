@@ -13,6 +13,7 @@ import msgspec
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
 from tether.core.graph import SlotId
+from tether.core.ids import Slot
 
 Partitioning = Literal["one-to-one", "split", "merge", "full"]
 """How the slots of two operators are connected (PPA 2016 §II-A).
@@ -250,7 +251,7 @@ class Topology(
     @property
     def slots(self) -> tuple[SlotId, ...]:
         """All slots of all operators, in the order of ``nodes``."""
-        return tuple(SlotId(node.name, slot) for node in self.nodes for slot in node.in_order)
+        return tuple(SlotId(node.name, Slot(slot)) for node in self.nodes for slot in node.in_order)
 
     @property
     def sources(self) -> tuple[str, ...]:

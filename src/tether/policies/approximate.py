@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tether.core.budget import Budget
 from tether.core.checks import amount
 from tether.core.errors import BadValueError
+from tether.core.ids import Epoch, Failures
 from tether.core.thresholds import Thresholds, after_failures, initial_thresholds, whole_share
 from tether.core.windows import Decaying, Window
 from tether.policies.barrier import Barrier
@@ -165,7 +166,7 @@ class Approximate(BasePolicy):
         """θ: the largest divergence that the slot may carry into a committed epoch now."""
         return self.thresholds(state, placement).theta
 
-    def most_lost_items(self, failures: int, placement: Placement) -> float:
+    def most_lost_items(self, failures: Failures, placement: Placement) -> float:
         """l: items that may be lost after so many failures."""
         return _thresholds(self, failures, placement).l if self.keeps_backups else math.inf
 
@@ -187,7 +188,7 @@ class Approximate(BasePolicy):
             return state, _given_back(before, state)
         return self.usual(state, event)
 
-    def is_exact_point(self, epoch: int) -> bool:
+    def is_exact_point(self, epoch: Epoch) -> bool:
         """Whether all slots save all that they have at the end of an epoch.
 
         Example:
@@ -207,7 +208,7 @@ class Approximate(BasePolicy):
 
 
 @lru_cache(maxsize=4096)
-def _thresholds(policy: Approximate, failures: int, placement: Placement) -> Thresholds:
+def _thresholds(policy: Approximate, failures: Failures, placement: Placement) -> Thresholds:
     # Asked for at every epoch of every slot, and seldom another than before.
     if isinstance(policy.window, Decaying):
         return whole_share(policy.budget, placement)

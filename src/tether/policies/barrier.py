@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
+from tether.core.ids import SnapshotNumber
 from tether.policies.base import BasePolicy
 from tether.policies.events import BarrierAligned, Event, Recovered
 from tether.policies.instructions import Instruction, TakePart
@@ -32,7 +33,7 @@ Meanwhile = Literal["skip", "stale"]
 class BarrierState(SlotPolicyState, frozen=True, kw_only=True):
     """What the policy remembers of a slot."""
 
-    part: int | None = None
+    part: SnapshotNumber | None = None
     """Newest snapshot that the slot has written a part of: what its next part can build on."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from msgspec.structs import replace
 
 from tether.core.budget import Budget
+from tether.core.ids import Failures
 from tether.policies.events import EpochApplied, Event, Flushed, Recovered
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures
 from tether.policies.memory import SlotPolicyState
@@ -72,11 +73,11 @@ class BasePolicy:
         """State of a slot that has never failed."""
         return self.state_type()
 
-    def resumed(self, losses: int, items: int) -> Any:
+    def resumed(self, losses: Failures, items: int) -> Any:
         """State of a slot that was under other terms until now: all its losses count as failures."""
         return self.state_type(failures=losses, items=items)
 
-    def most_lost_items(self, failures: int, placement: Placement) -> float:  # noqa: ARG002
+    def most_lost_items(self, failures: Failures, placement: Placement) -> float:  # noqa: ARG002
         """l: items that may be lost after so many failures; none where state is backed up."""
         return 0.0 if self.keeps_backups else math.inf
 

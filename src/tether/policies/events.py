@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from tether.core.ids import Epoch, SnapshotNumber
+
 
 class EpochApplied(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-applied"):
     """All rows of an epoch are in the resident state; the epoch may be committed next."""
 
-    epoch: int
+    epoch: Epoch
     divergence: float
     """Distance between resident state and committed backups, in units of the divergence."""
     items: int
@@ -22,7 +24,7 @@ class EpochApplied(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-applied
 class Recovered(msgspec.Struct, frozen=True, kw_only=True, tag="recovered"):
     """The resident state was lost and has been replaced by the backup's."""
 
-    epoch: int
+    epoch: Epoch
     """The epoch that the slot is about to run."""
     newest_event_time: float | None = None
     """Newest event time, in seconds, that the query had taken in before the loss, if known."""
@@ -31,7 +33,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, tag="recovered"):
 class WindowEnd(msgspec.Struct, frozen=True, kw_only=True, tag="window-end"):
     """A hopping window is complete: its answer is out, its state is cleared."""
 
-    epoch: int
+    epoch: Epoch
     end: float
     """First position after the window, in its unit (seconds, items or epochs)."""
 
@@ -39,24 +41,24 @@ class WindowEnd(msgspec.Struct, frozen=True, kw_only=True, tag="window-end"):
 class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
     """The query is being stopped on purpose: whatever is not durable should become so."""
 
-    epoch: int
+    epoch: Epoch
     divergence: float
 
 
 class RowsReady(msgspec.Struct, frozen=True, kw_only=True, tag="rows-ready"):
     """A slot is about to be given its rows of an epoch; nobody has processed them yet."""
 
-    epoch: int
+    epoch: Epoch
     items: int
 
 
 class BarrierAligned(msgspec.Struct, frozen=True, kw_only=True, tag="barrier-aligned"):
     """All barriers of a snapshot are in: the state holds what came before it, and no more."""
 
-    epoch: int
-    number: int
+    epoch: Epoch
+    number: SnapshotNumber
     """The snapshot's."""
-    complete: int | None
+    complete: SnapshotNumber | None
     """Newest complete snapshot, as the coordinator knows it."""
 
 

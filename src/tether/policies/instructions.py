@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from tether.core.ids import Epoch, Failures, SnapshotNumber
+
 Cause = Literal["theta", "every-epoch", "every-items", "flush", "compaction", "snapshot", "items"]
 """Why a frame was written; shown in stories and by ``tether inspect``. The first four are asked for
 by a policy. ``compaction``: the partial frames since the last full one outweigh it. ``snapshot``: a
@@ -32,20 +34,20 @@ class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-fail
     durable, no epoch may be committed that makes use of it.
     """
 
-    failures: int
+    failures: Failures
 
 
 class LogRows(msgspec.Struct, frozen=True, kw_only=True, tag="log-rows"):
     """Make the epoch's rows for this slot durable where they come from, before it gets them."""
 
-    epoch: int
+    epoch: Epoch
 
 
 class TakePart(msgspec.Struct, frozen=True, kw_only=True, tag="take-part"):
     """Copy the state as it is now, and make the copy durable as the slot's part of a snapshot."""
 
-    number: int
-    onto: int | None
+    number: SnapshotNumber
+    onto: SnapshotNumber | None
     """The snapshot whose part this one builds on: only what changed since is written. None: all."""
     wait: bool
     """Whether the epoch may be committed only once it is durable."""

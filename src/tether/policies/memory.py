@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tether.core.ids import Failures
+
 
 class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
     """What the runtime may ask of any policy's state; a policy adds fields in a type of its own.
@@ -12,7 +14,7 @@ class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
     policy: that one reads these two fields of the old one's state, and ignores the rest.
     """
 
-    failures: int = 0
+    failures: Failures = Failures(0)
     """k: losses of resident state recovered from so far (in the window, if there is one)."""
     items: int = 0
     """Rows taken in so far. Kept only for a window that is counted in items, and by exact policies."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from tether.core.ids import Failures
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -96,7 +98,7 @@ class Policy(Protocol):
         """State of a slot that has never failed."""
         ...
 
-    def resumed(self, losses: int, items: int) -> Any:
+    def resumed(self, losses: Failures, items: int) -> Any:
         """State of a slot that was under other terms until now.
 
         All losses so far count as failures, so that the budget pays for them too as far as it can.
@@ -109,7 +111,7 @@ class Policy(Protocol):
         """
         ...
 
-    def most_lost_items(self, failures: int, placement: Placement) -> float:
+    def most_lost_items(self, failures: Failures, placement: Placement) -> float:
         """l: items in flight that may be lost after so many failures."""
         ...
 

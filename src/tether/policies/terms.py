@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tether.core.accounts import Loss
+from tether.core.ids import Failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,7 +70,7 @@ def counted(
     for place, record in enumerate(sorted(records, key=lambda one: (one.epoch, one.lost))):
         paid = record.at_most
         if record.under != terms:
-            paid = min(paid, _allowed(policy, placement, place))
+            paid = min(paid, _allowed(policy, placement, Failures(place)))
         losses.append(
             Loss(
                 epoch=record.epoch,
@@ -82,7 +83,7 @@ def counted(
     return tuple(losses)
 
 
-def not_paid(theta: float, policy: Policy, placement: Placement, losses: int) -> float:
+def not_paid(theta: float, policy: Policy, placement: Placement, losses: Failures) -> float:
     """How much of what is at risk under other terms the policy's budget would not pay for.
 
     Args:
@@ -108,7 +109,7 @@ def _rest(whole: float, paid: float) -> float:
     return math.nextafter(rest, math.inf) if rounded_down else rest
 
 
-def _allowed(policy: Policy, placement: Placement, failures: int) -> float:
+def _allowed(policy: Policy, placement: Placement, failures: Failures) -> float:
     if policy.window is not None:
         return 0.0
     theta = policy.threshold(policy.resumed(failures, 0), placement)

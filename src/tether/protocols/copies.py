@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from tether.core.ids import Lineage, Seat, Slot, each_slot
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -34,34 +36,34 @@ class Seats(msgspec.Struct, frozen=True, kw_only=True):
         ((2,), (2,))
     """
 
-    runs: tuple[int, ...]
-    voices: tuple[int, ...]
-    lineages: dict[int, str] = {}
+    runs: tuple[Slot, ...]
+    voices: tuple[Seat, ...]
+    lineages: dict[Seat, Lineage] = {}
 
-    def speaks(self, seat: int) -> bool:
+    def speaks(self, seat: Seat) -> bool:
         """Whether a seat speaks for its slot."""
         return self.voices[self.runs[seat]] == seat
 
     @property
-    def copies(self) -> tuple[int, ...]:
+    def copies(self) -> tuple[Seat, ...]:
         """Seats that are silent."""
-        return tuple(seat for seat in range(len(self.runs)) if not self.speaks(seat))
+        return tuple(seat for seat in map(Seat, range(len(self.runs))) if not self.speaks(seat))
 
     @property
-    def empty(self) -> tuple[int, ...]:
+    def empty(self) -> tuple[Seat, ...]:
         """Copies that hold no state."""
         return tuple(seat for seat in self.copies if seat not in self.lineages)
 
-    def targets(self) -> tuple[tuple[int, ...], ...]:
+    def targets(self) -> tuple[tuple[Seat, ...], ...]:
         """For each slot, all its seats: where its rows go."""
-        seats = range(len(self.runs))
+        seats = list(map(Seat, range(len(self.runs))))
         return tuple(
             tuple(seat for seat in seats if self.runs[seat] == slot)
             for slot in range(len(self.voices))
         )
 
 
-def seated(slots: int, copied: Collection[int], places: Sequence[str]) -> Seats | None:
+def seated(slots: int, copied: Collection[Slot], places: Sequence[str]) -> Seats | None:
     """Give out roles for seats that are placed; None if a copy would sit beside its slot.
 
     Each slot with a copy takes a seat on either of the two executors that have most of them left: so
@@ -79,13 +81,13 @@ def seated(slots: int, copied: Collection[int], places: Sequence[str]) -> Seats 
         >>> seated(2, [0], ["a", "a", "a"]) is None
         True
     """
-    free: dict[str, list[int]] = {}
+    free: dict[str, list[Seat]] = {}
     for seat, place in enumerate(places):
-        free.setdefault(place, []).append(seat)
+        free.setdefault(place, []).append(Seat(seat))
     speaking = dict.fromkeys(free, 0)
-    runs, voices = [-1] * len(places), [-1] * slots
+    runs, voices = [Slot(-1)] * len(places), [Seat(-1)] * slots
 
-    def take(place: str, slot: int) -> int:
+    def take(place: str, slot: Slot) -> Seat:
         seat = free[place].pop(0)
         runs[seat] = slot
         return seat
@@ -98,7 +100,7 @@ def seated(slots: int, copied: Collection[int], places: Sequence[str]) -> Seats 
         voices[slot] = take(voice, slot)
         take(copy, slot)
         speaking[voice] += 1
-    for slot in range(slots):
+    for slot in each_slot(slots):
         if voices[slot] < 0:
             place = min((x for x in free if free[x]), key=lambda x: speaking[x])
             voices[slot] = take(place, slot)
@@ -106,7 +108,17 @@ def seated(slots: int, copied: Collection[int], places: Sequence[str]) -> Seats 
     return Seats(runs=tuple(runs), voices=tuple(voices))
 
 
-def reported(seats: Seats, lineages: dict[int, str]) -> Seats:
+def silent_number(slots: int, seat: Seat) -> Slot:
+    """The number under which a copy reports what it did: behind those of all slots."""
+    return Slot(slots + seat)
+
+
+def silent_seat(slots: int, number: Slot) -> Seat:
+    """The copy that reported under such a number."""
+    return Seat(number - slots)
+
+
+def reported(seats: Seats, lineages: dict[Seat, Lineage]) -> Seats:
     """An epoch has ended: these copies have applied it, with the states of these lineages.
 
     A copy that has not is empty from now on: it missed rows.
@@ -114,7 +126,7 @@ def reported(seats: Seats, lineages: dict[int, str]) -> Seats:
     return replace(seats, lineages=lineages)
 
 
-def promoted(seats: Seats, there: Collection[int]) -> Seats | None:
+def promoted(seats: Seats, there: Collection[Seat]) -> Seats | None:
     """Seats were lost: let copies speak in place of voices that are gone.
 
     Args:

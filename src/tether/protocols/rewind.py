@@ -19,6 +19,7 @@ import msgspec
 
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.graph import SlotId  # noqa: TC001 - msgspec reads the annotations at run time
+from tether.core.ids import NEVER, Epoch, epoch_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,7 +33,7 @@ class Restore(msgspec.Struct, frozen=True, kw_only=True):
     """One slot goes back."""
 
     slot: SlotId
-    epoch: int
+    epoch: Epoch
     """To its state as of the end of this epoch; -1: as the operator starts."""
     replay: bool = False
     """Whether it gets the logged rows of the epochs since from its senders' logs first."""
@@ -46,9 +47,9 @@ class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
     restore: tuple[Restore, ...]
     keep: tuple[SlotId, ...]
     """Slots that keep their state, and drop items of epochs that they have applied."""
-    read_from: int
+    read_from: Epoch
     """First epoch whose rows are read from the source again."""
-    void_from: int
+    void_from: Epoch
     """First epoch whose output will be given again; a sink must replace it, not add to it."""
 
     @property
@@ -61,9 +62,9 @@ def plan_rewind(
     graph: Graph,
     recovery: Recovery,
     lost: Iterable[SlotId],
-    epoch: int,
+    epoch: Epoch,
     *,
-    durable: Mapping[SlotId, int] | int,
+    durable: Mapping[SlotId, Epoch] | Epoch,
     partial: bool = True,
 ) -> RewindPlan:
     """Decide what a loss means.
@@ -103,7 +104,7 @@ def plan_rewind(
         )
     restore = []
     for slot in sorted(gone):
-        backup = durable if isinstance(durable, int) else durable.get(slot, -1)
+        backup = durable if isinstance(durable, int) else durable.get(slot, NEVER)
         if recovery.every_change and backup != epoch - 1:
             raise BadValueError(
                 f"Slot {slot.slot} of {slot.operator!r} has no backup of epoch {epoch - 1}.",
@@ -115,7 +116,7 @@ def plan_rewind(
     return RewindPlan(restore=tuple(restore), keep=keep, read_from=epoch, void_from=epoch)
 
 
-def _newest(durable: Mapping[SlotId, int] | int) -> int:
+def _newest(durable: Mapping[SlotId, Epoch] | Epoch) -> Epoch:
     if isinstance(durable, int):
         return durable
     raise BadValueError(
@@ -126,7 +127,7 @@ def _newest(durable: Mapping[SlotId, int] | int) -> int:
 
 
 def _to_snapshot(
-    graph: Graph, gone: frozenset[SlotId], complete: int, epoch: int, *, partial: bool
+    graph: Graph, gone: frozenset[SlotId], complete: Epoch, epoch: Epoch, *, partial: bool
 ) -> RewindPlan:
     back = must_go_back(graph, gone) if partial and gone else frozenset(graph.slots * bool(gone))
     fed = {edge.target for edge in graph.edges if edge.feedback}
@@ -139,7 +140,7 @@ def _to_snapshot(
         for slot in sorted(back)
     )
     keep = tuple(slot for slot in graph.slots if slot not in back)
-    first = complete + 1 if back else epoch
+    first = epoch_after(complete) if back else epoch
     return RewindPlan(restore=restore, keep=keep, read_from=first, void_from=first)
 
 

@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tether.core.graph import SlotId  # noqa: TC001 - msgspec reads the annotations at run time
+from tether.core.ids import NEVER, Epoch, SnapshotNumber
 
 if TYPE_CHECKING:
     from tether.policies.policy import SnapshotSchedule
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
 class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
     """All that the coordinator knows."""
 
-    next_number: int = 0
-    number: int | None = None
+    next_number: SnapshotNumber = SnapshotNumber(0)
+    number: SnapshotNumber | None = None
     """The snapshot that is under way."""
     missing: frozenset[SlotId] = frozenset()
     """Slots whose part of it is not durable yet."""
     begun: float | None = None
     """Where in the stream it, or the last one, began: in the policy's unit."""
-    begun_epoch: int = -1
+    begun_epoch: Epoch = NEVER
     """The epoch that its barrier ends."""
     held: bool = False
     """Whether the sources wait for it."""
-    complete: int | None = None
+    complete: SnapshotNumber | None = None
     """The snapshot to go back to; None: the start of the query."""
-    complete_epoch: int = -1
+    complete_epoch: Epoch = NEVER
     """The epoch at whose end that is; before the first one, that before the first."""
 
     @property
@@ -53,7 +54,7 @@ class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
 class EpochBegins(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-begins"):
     """A mark in the stream, at which a snapshot may begin."""
 
-    epoch: int
+    epoch: Epoch
     seconds: float = 0.0
     """What a clock that never goes back shows now."""
     readable: int | None = None
@@ -66,19 +67,19 @@ class PartDurable(msgspec.Struct, frozen=True, kw_only=True, tag="part-durable")
     """A slot's part of a snapshot is durable."""
 
     slot: SlotId
-    number: int
+    number: SnapshotNumber
 
 
 class PartFailed(msgspec.Struct, frozen=True, kw_only=True, tag="part-failed"):
     """A slot's part of a snapshot, or the record of it, could not be written."""
 
-    number: int
+    number: SnapshotNumber
 
 
 class CompleteRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="complete-recorded"):
     """The record that a snapshot is complete is durable."""
 
-    number: int
+    number: SnapshotNumber
 
 
 class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
@@ -92,7 +93,7 @@ class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
 class LastSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="last-snapshot"):
     """The query is being stopped after this epoch: a snapshot is to be taken out of turn."""
 
-    epoch: int
+    epoch: Epoch
 
 
 CoordinatorEvent = (
@@ -103,7 +104,7 @@ CoordinatorEvent = (
 class BeginSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="begin-snapshot"):
     """Put the barrier into every source channel, here and now."""
 
-    number: int
+    number: SnapshotNumber
     hold_sources: bool
     """Whether nothing more is taken from the sources until it is complete or given up."""
 
@@ -111,19 +112,19 @@ class BeginSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="begin-snapsh
 class RecordComplete(msgspec.Struct, frozen=True, kw_only=True, tag="record-complete"):
     """Make it durable that this snapshot is complete, then say so."""
 
-    number: int
+    number: SnapshotNumber
 
 
 class DropOlder(msgspec.Struct, frozen=True, kw_only=True, tag="drop-older"):
     """Parts that restoring this snapshot does not need may be deleted."""
 
-    number: int
+    number: SnapshotNumber
 
 
 class GiveUpSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="give-up-snapshot"):
     """Tell every slot; late parts of it are not to be named anywhere."""
 
-    number: int
+    number: SnapshotNumber
 
 
 class StopStream(msgspec.Struct, frozen=True, kw_only=True, tag="stop-stream"):
@@ -229,7 +230,7 @@ def _epoch(
 
 
 def _begin(
-    state: CoordinatorState, slots: frozenset[SlotId], epoch: int, *, hold: bool
+    state: CoordinatorState, slots: frozenset[SlotId], epoch: Epoch, *, hold: bool
 ) -> tuple[CoordinatorState, BeginSnapshot]:
     number = state.next_number
     state = replace(
@@ -255,7 +256,7 @@ def _release(state: CoordinatorState) -> _Step:
     return replace(state, held=False), (ReleaseSources(),) * state.held
 
 
-def resumed(complete: int | None, epoch: int = -1) -> CoordinatorState:
+def resumed(complete: SnapshotNumber | None, epoch: Epoch = NEVER) -> CoordinatorState:
     """The coordinator of a driver that was restarted.
 
     Args:
@@ -267,4 +268,6 @@ def resumed(complete: int | None, epoch: int = -1) -> CoordinatorState:
         5
     """
     number = 0 if complete is None else complete + 1
-    return CoordinatorState(next_number=number, complete=complete, complete_epoch=epoch)
+    return CoordinatorState(
+        next_number=SnapshotNumber(number), complete=complete, complete_epoch=epoch
+    )

@@ -39,6 +39,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from tether.core.ids import NEVER, Epoch, epoch_before
+
 Strategy = Literal["process", "delay", "suspend"]
 """How main and twin share the cluster (DPC 2005 §5): ``process``, main keeps its pace and the twin takes
 what is left; ``delay``, both run and main may be later; ``suspend``, main waits for the twin."""
@@ -50,13 +52,13 @@ CLOSE = 1
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """All of it that is durable, beside Spark's logs and the commit log."""
 
-    since: int
+    since: Epoch
     """First epoch whose rows are tentative."""
-    snapshot: int
+    snapshot: Epoch
     """The epoch whose snapshot twins start from; one before the first: from nothing."""
-    through: int
+    through: Epoch
     """Last epoch whose stable output has been given."""
-    over: int | None = None
+    over: Epoch | None = None
     """The epoch at whose end a twin was about to take over."""
 
 
@@ -69,15 +71,15 @@ class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
     """All that the protocol knows."""
 
     phase: Phase = "whole"
-    main: int = -1
+    main: Epoch = NEVER
     """Last epoch that main has ended."""
     note: Note | None = None
     """As it is durable, or is about to be."""
     twins: int = 0
     """How many have been started."""
-    twin: int | None = None
+    twin: Epoch | None = None
     """Last epoch that the twin has ended; None where there is none."""
-    stopped: int | None = None
+    stopped: Epoch | None = None
     """The epoch at whose end main stands still, if it does."""
     tentative: bool = True
     """Whether main's rows are tentative meanwhile."""
@@ -89,13 +91,13 @@ class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
         start = self.note.snapshot if self.note is not None else self.main
         return self.main - (start if self.twin is None else self.twin)
 
-    def kind(self, epoch: int) -> Literal["stable", "tentative"]:
+    def kind(self, epoch: Epoch) -> Literal["stable", "tentative"]:
         """What main's rows of an epoch are."""
         note = self.note
         missing = self.phase not in ("whole", "over") and self.tentative and note is not None
         return "tentative" if missing and note is not None and epoch >= note.since else "stable"
 
-    def speaks(self, epoch: int) -> bool:
+    def speaks(self, epoch: Epoch) -> bool:
         """Whether the twin gives its output of an epoch."""
         return self.tentative and self.note is not None and epoch > self.note.through
 
@@ -106,9 +108,9 @@ class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
 class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
     """Slots of main have lost their state, or an approximate query is to be healed."""
 
-    epoch: int
+    epoch: Epoch
     """The epoch that main was about to run."""
-    snapshot: int
+    snapshot: Epoch
     """The epoch of the newest complete snapshot."""
 
 
@@ -121,13 +123,13 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
 class MainEnded(msgspec.Struct, frozen=True, kw_only=True, tag="main-ended"):
     """Main has come to the end of an epoch."""
 
-    epoch: int
+    epoch: Epoch
 
 
 class TwinEnded(msgspec.Struct, frozen=True, kw_only=True, tag="twin-ended"):
     """The twin has come to the end of an epoch; what it had to give of it has been given."""
 
-    epoch: int
+    epoch: Epoch
     twin: int
 
 
@@ -140,20 +142,20 @@ class TwinLost(msgspec.Struct, frozen=True, kw_only=True, tag="twin-lost"):
 class MainHeld(msgspec.Struct, frozen=True, kw_only=True, tag="main-held"):
     """Main stands still at the end of this epoch, and Spark has committed it."""
 
-    epoch: int
+    epoch: Epoch
 
 
 class TwinSaved(msgspec.Struct, frozen=True, kw_only=True, tag="twin-saved"):
     """The twin's state as of the end of an epoch is durable."""
 
-    epoch: int
+    epoch: Epoch
     twin: int
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag="recorded"):
     """The record that names that state is durable."""
 
-    epoch: int
+    epoch: Epoch
 
 
 class NoteRemoved(msgspec.Struct, frozen=True, kw_only=True, tag="note-removed"):
@@ -177,7 +179,7 @@ class StartTwin(msgspec.Struct, frozen=True, kw_only=True, tag="start-twin"):
     """Start a run from the snapshot of an epoch; its first epoch is the one after."""
 
     twin: int
-    snapshot: int
+    snapshot: Epoch
 
 
 class EndTwin(msgspec.Struct, frozen=True, kw_only=True, tag="end-twin"):
@@ -194,20 +196,20 @@ class SaveTwin(msgspec.Struct, frozen=True, kw_only=True, tag="save-twin"):
     """Make the twin's state as of the end of this epoch durable, and name it nowhere."""
 
     twin: int
-    epoch: int
+    epoch: Epoch
 
 
 class RecordTakeOver(msgspec.Struct, frozen=True, kw_only=True, tag="record-take-over"):
     """Declare what was saved a complete snapshot, in the commit log."""
 
-    epoch: int
+    epoch: Epoch
 
 
 class SwapIn(msgspec.Struct, frozen=True, kw_only=True, tag="swap-in"):
     """The twin's slots are main's from now on; the old ones are never used again."""
 
     twin: int
-    epoch: int
+    epoch: Epoch
 
 
 class RemoveNote(msgspec.Struct, frozen=True, kw_only=True, tag="remove-note"):
@@ -286,7 +288,7 @@ def _whole(state: TakeOver) -> TakeOver:
 def _lost(state: TakeOver, event: Lost) -> _Step:
     if state.phase != "whole":
         return state, ()  # tentative already: nothing changes for main's reader, nor for the twin
-    note = Note(since=event.epoch, snapshot=event.snapshot, through=event.epoch - 1)
+    note = Note(since=event.epoch, snapshot=event.snapshot, through=epoch_before(event.epoch))
     state = replace(state, main=event.epoch - 1, note=note)
     if state.tentative:
         return replace(state, phase="noting"), (WriteNote(note=note),)
@@ -321,9 +323,9 @@ def _if_close(state: TakeOver) -> _Step:
 
 def _if_there(state: TakeOver) -> _Step:
     """Save the twin once it has come to where main stands."""
-    if state.phase == "holding" and state.stopped is not None and state.twin == state.stopped:
-        state = replace(state, phase="saving")
-        return state, (SaveTwin(twin=state.twins, epoch=state.stopped or 0),)
+    stopped = state.stopped
+    if state.phase == "holding" and stopped is not None and state.twin == stopped:
+        return replace(state, phase="saving"), (SaveTwin(twin=state.twins, epoch=stopped),)
     return state, ()
 
 
@@ -360,7 +362,7 @@ def _saved(state: TakeOver, event: TwinSaved) -> _Step:
 
 
 def resumed(
-    note: Note | None, complete: int, next_epoch: int, *, strategy: Strategy = "delay"
+    note: Note | None, complete: Epoch, next_epoch: Epoch, *, strategy: Strategy = "delay"
 ) -> _Step:
     """What a restarted query does, by what is durable.
 
@@ -377,7 +379,7 @@ def resumed(
         >>> resumed(Note(since=9, snapshot=4, through=14, over=14), 14, 15)[1]
         (RemoveNote(),)
     """
-    state = TakeOver(main=next_epoch - 1, strategy=strategy)
+    state = TakeOver(main=epoch_before(next_epoch), strategy=strategy)
     if note is None:
         return state, ()
     if note.over is not None and note.over == complete:

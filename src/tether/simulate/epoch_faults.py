@@ -9,7 +9,8 @@ import numpy as np
 
 from tether.core.checks import count
 from tether.core.graph import SlotId
-from tether.local.cluster import DriverKilled, TaskKilled
+from tether.core.ids import Epoch, Slot
+from tether.local.cluster import AT_DRIVER, DriverKilled, TaskKilled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,8 +51,8 @@ class EpochFault(NamedTuple):
     """One thing that goes wrong."""
 
     kind: EpochFaultKind
-    epoch: int
-    slot: SlotId = SlotId("", 0)
+    epoch: Epoch
+    slot: SlotId = SlotId("", Slot(0))
 
 
 def draw_epoch_faults(scenario: EpochScenario, failures: int) -> list[EpochFault]:
@@ -63,10 +64,10 @@ def draw_epoch_faults(scenario: EpochScenario, failures: int) -> list[EpochFault
     return [
         EpochFault(
             kinds[which],
-            int(dice.integers(1, max(2, scenario.epochs))),
+            Epoch(int(dice.integers(1, max(2, scenario.epochs)))),
             SlotId(
                 scenario.names[int(dice.integers(scenario.operators))],
-                int(dice.integers(scenario.copies)),
+                Slot(int(dice.integers(scenario.copies))),
             ),
         )
         for which in drawn
@@ -88,25 +89,27 @@ class Striking:
         for fault in faults:
             if fault.kind == "node":
                 first = fault.slot.slot // slots_per_node * slots_per_node
-                node = [SlotId(fault.slot.operator, first + at) for at in range(slots_per_node)]
+                node = [
+                    SlotId(fault.slot.operator, Slot(first + at)) for at in range(slots_per_node)
+                ]
                 self._lost.setdefault(fault.epoch, set()).update(node)
                 continue
             if fault.kind in ("state", "during-recovery"):  # there must be one to die in
                 self._lost.setdefault(fault.epoch, set()).add(fault.slot)
             if fault.kind != "state":
                 at_driver = {"driver-before-record": "after-job", "driver": "before-spark-commit"}
-                slot = SlotId("", -1) if fault.kind in at_driver else fault.slot
+                slot = SlotId("", AT_DRIVER) if fault.kind in at_driver else fault.slot
                 point = at_driver.get(fault.kind, fault.kind)
                 self._waiting.setdefault((point, slot), set()).add(fault.epoch)
 
-    def lost_before(self, epoch: int) -> set[SlotId]:
+    def lost_before(self, epoch: Epoch) -> set[SlotId]:
         """Slots whose resident state is gone when an epoch begins."""
         lost = self._lost.pop(epoch, set())
         self.struck["before-epoch"] += len(lost)
         return lost
 
-    def __call__(self, point: Point, operator: str, slot: int, epoch: int) -> bool:
-        """A task, or the driver with slot -1, has come to a point."""
+    def __call__(self, point: Point, operator: str, slot: Slot, epoch: Epoch) -> bool:
+        """A task, or the driver with slot AT_DRIVER, has come to a point."""
         key = (point, SlotId(operator, slot))
         due = self._waiting.get(key)
         if not due or min(due) > epoch:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tether.core.checks import count
 from tether.core.graph import Edge, Graph, Node
+from tether.core.ids import Epoch, each_slot
 from tether.core.placement import Placement
 from tether.engine.operators import QueryOperator, QuerySettings
 from tether.local.run import LocalRun
@@ -94,7 +95,7 @@ class EpochScenario:
         """Names of the operators, first to last."""
         return [f"{operator:03}" for operator in range(self.operators)]
 
-    def rows(self, epoch: int) -> tuple[Array, Array]:
+    def rows(self, epoch: Epoch) -> tuple[Array, Array]:
         """Keys and amounts of an epoch, by slot of the first operator."""
         dice = np.random.default_rng([self.seed, 1, epoch])
         shape = (self.copies, self.batch)
@@ -140,7 +141,7 @@ def _batch(keys: Array, amounts: Array) -> pa.RecordBatch:
 class _Rows:
     """The rows of one epoch, made when they are asked for."""
 
-    def __init__(self, scenario: EpochScenario, epoch: int) -> None:
+    def __init__(self, scenario: EpochScenario, epoch: Epoch) -> None:
         self._scenario, self._epoch = scenario, epoch
 
     def by_slot(
@@ -205,21 +206,21 @@ class EpochWorld:
 
     def run(self) -> None:
         """Run all epochs; after each, compare states, bound and budget."""
-        for epoch in range(self.scenario.epochs):
+        for epoch in map(Epoch, range(self.scenario.epochs)):
             for slot in self.striking.lost_before(epoch):
                 self.query.lose(*slot)
             self.query.run(_Rows(self.scenario, epoch))
             self._add_ideal(epoch)
             self._check(epoch)
 
-    def _add_ideal(self, epoch: int) -> None:
+    def _add_ideal(self, epoch: Epoch) -> None:
         keys, amounts = self.scenario.rows(epoch)
         copies = np.arange(self.scenario.copies)[:, None]
         for operator in range(self.scenario.operators):
             np.add.at(self.ideal[operator], (copies, keys), amounts)
             keys = sent_on(keys, self.scenario.keys)
 
-    def _check(self, epoch: int) -> None:
+    def _check(self, epoch: Epoch) -> None:
         policy = self.scenario.policy
         promised = policy.budget.max_state_error
         for operator, name in enumerate(self.scenario.names):
@@ -234,7 +235,7 @@ class EpochWorld:
 
     def _error(self, operator: int, name: str) -> float:
         held = []
-        for slot in range(self.scenario.copies):
+        for slot in each_slot(self.scenario.copies):
             found = self.query.host.found(name, slot)
             if found is None or found.state.version != self.query.committed_epoch:
                 return math.inf
@@ -243,7 +244,7 @@ class EpochWorld:
             held.append(sums.values)
         return float(np.abs(np.stack(held) - self.ideal[operator]).sum())
 
-    def _violated(self, epoch: int, operator: str, what: str) -> None:
+    def _violated(self, epoch: Epoch, operator: str, what: str) -> None:
         self.violations.append(f"epoch {epoch}: operator {operator} {what}")
 
 
@@ -305,7 +306,10 @@ class EpochReport:
 
 
 def simulate_epochs(
-    scenario: EpochScenario, *, failures: int = 0, faults: Iterable[EpochFault] | None = None
+    scenario: EpochScenario,
+    *,
+    failures: int = 0,
+    faults: Iterable[EpochFault] | None = None,
 ) -> EpochReport:
     """Run a scenario with that many drawn faults, or the given ones.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tether.core.accounts import Loss, SlotFacts
 from tether.core.bound import bound
+from tether.core.ids import Epoch, Slot
 from tether.simulate.scenario import operator_name
 
 if TYPE_CHECKING:
@@ -95,12 +96,12 @@ class Ledger:
         scenario = self.scenario
         losses: dict[int, list[Loss]] = {}
         for toll in self.tolls:
-            lost = Loss(epoch=0, at_most=toll.allowed.theta, items=toll.items)
+            lost = Loss(epoch=Epoch(0), at_most=toll.allowed.theta, items=toll.items)
             losses.setdefault(toll.slot, []).append(lost)
         facts = [
             SlotFacts(
                 operator=operator_name(slot // scenario.copies),
-                slot=slot,
+                slot=Slot(slot),
                 divergence=0.0,
                 theta=math.inf,
                 losses=tuple(losses.get(slot, ())),

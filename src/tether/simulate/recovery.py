@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from tether.core.ids import Epoch
 from tether.core.thresholds import Thresholds
 from tether.policies.events import Recovered
 from tether.policies.instructions import RecordFailures
@@ -65,7 +66,7 @@ def recover(slot: Slot) -> Doing:
     price = Price(fallen.life, policy.thresholds(before, slot.placement))
     state, asked = policy.step(
         before,
-        Recovered(epoch=slot.epoch, newest_event_time=world.newest),
+        Recovered(epoch=Epoch(slot.epoch), newest_event_time=world.newest),
         slot.placement,
     )
     # Before the slot goes on: else dying again would forget this failure (§3.5.2).

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tether.core.ids import Epoch
 from tether.policies.events import EpochApplied, WindowEnd
 from tether.policies.instructions import BackUpState, RecordFailures
 from tether.protocols.items import (
@@ -288,14 +289,14 @@ class Slot:
         control = drops
         for run in runs:
             if run.window_end is not None:
-                event = WindowEnd(epoch=epoch, end=run.window_end)
+                event = WindowEnd(epoch=Epoch(epoch), end=run.window_end)
                 state, asked = policy.step(state, event, self.placement)
                 control |= any(isinstance(one, RecordFailures) for one in asked)
         divergence = self.sums.state.divergence()
         if divergence > policy.threshold(state, self.placement):
             divergence = self.sums.state.divergence(exact=True)
         applied = EpochApplied(
-            epoch=epoch,
+            epoch=Epoch(epoch),
             divergence=divergence,
             items=count(runs),
             newest_event_time=self.world.newest,

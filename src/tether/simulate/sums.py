@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tether.backup.framecodec import encode_frame
 from tether.backup.frames import FrameHeader
+from tether.core.ids import Epoch, Failures, FrameNumber, Lineage, Slot
 from tether.simulate.items import AMOUNT, KEY
 from tether.state.header import Phase
 from tether.state.slot import SlotState
@@ -114,14 +115,14 @@ def encode(exports: Mapping[str, Export], *, slot: int, epoch: int, failures: in
     header = FrameHeader(
         query="simulation",
         operator="sums",
-        slot=slot,
-        epoch=epoch,
-        sequence=epoch,
-        failures=failures,
+        slot=Slot(slot),
+        epoch=Epoch(epoch),
+        sequence=FrameNumber(epoch),
+        failures=Failures(failures),
         kind="full" if all(export.full for export in exports.values()) else "partial",
         cause="theta",
         attempt="",
-        lineage="",
+        lineage=Lineage(""),
         divergence_before=sum(e.carried + e.divergence_after for e in exports.values()),
         divergence_after=sum(export.divergence_after for export in exports.values()),
         carried=sum(export.carried for export in exports.values()),

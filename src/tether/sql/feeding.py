@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming import StreamingQueryListener
 
 from tether.core.errors import TetherError
+from tether.core.ids import Epoch
 from tether.observe.backstage import Backstage
 from tether.observe.facts import EpochFigures, OperatorFacts, QueryFacts, SlotsNow, finite
 from tether.observe.feed import Feed
@@ -200,7 +201,7 @@ class SqlFeed:
         backed_up = [self._backed_up.get(number, (-1, 0.0)) for number in range(len(bounds))]
         return SlotsNow(
             at=at,
-            epoch=batch,
+            epoch=Epoch(batch),
             operator=list(range(len(bounds))),
             slot=[0] * len(bounds),
             divergence=[finite(one.at_risk) for one in bounds],
@@ -223,7 +224,7 @@ class SqlFeed:
         if metrics.get("tetherBackups"):
             self._events += 1
             detail = {"bytes": metrics.get("tetherBytes", 0), "backups": metrics["tetherBackups"]}
-            event = Event(at=at, epoch=batch, what="backup", cause="theta", detail=detail,
+            event = Event(at=at, epoch=Epoch(batch), what="backup", cause="theta", detail=detail,
                           number=self._events, **place)  # type: ignore[arg-type]  # fmt: skip
             self._stage.do(lambda: self.feed.event(event), must=False)
         failures = bound.failures - (before.failures if before else bound.failures)
@@ -236,7 +237,7 @@ class SqlFeed:
                 "partitions": failures,
             }
             cause = "what had changed since the last backups was in memory only"
-            lost = Event(at=at, epoch=batch, what="recovery", cause=cause, detail=cost,
+            lost = Event(at=at, epoch=Epoch(batch), what="recovery", cause=cause, detail=cost,
                          number=self._events, **place)  # type: ignore[arg-type]  # fmt: skip
             self._stage.do(lambda: self.feed.event(lost))
 

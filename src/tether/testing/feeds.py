@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tether.core.ids import Epoch
 from tether.observe.facts import EpochFigures, OperatorFacts, QueryFacts, SlotsNow
 from tether.observe.story import Event
 
@@ -155,7 +156,7 @@ class MadeUpQuery:
         self.feed.take(
             EpochFigures(
                 at=self.at,
-                epoch=self._epoch,
+                epoch=Epoch(self._epoch),
                 seconds=0.8 * self._pace,
                 rows_in=int(rows.sum()),
                 rows_out=int(rows.sum() * 0.22),
@@ -180,7 +181,7 @@ class MadeUpQuery:
         """All slots as they are."""
         return SlotsNow(
             at=self.at,
-            epoch=self._epoch,
+            epoch=Epoch(self._epoch),
             operator=[0] * self._slots,
             slot=list(range(self._slots)),
             divergence=list(self._divergence.round(3).tolist()),

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tether.core.accounts import Account
 from tether.core.bound import bound_of_query
 from tether.core.errors import BadValueError
+from tether.core.ids import Epoch
 from tether.core.placement import Placement
 from tether.core.windows import Hopping
 from tether.declared import (
@@ -177,14 +178,14 @@ class LocalPipeline:
 
     def lose(self, operator: str, slot: int) -> None:
         """Lose the resident state of one slot, between two epochs."""
-        self.stages[operator].slots[slot].lose(self.epoch)
+        self.stages[operator].slots[slot].lose(Epoch(self.epoch))
 
     def lose_all(self) -> None:
         """Lose all slots' memory at once, and the feedback that was on its way."""
         self._feedback.clear()
         for stage in self.stages.values():
             for slot in stage.slots:
-                slot.lose(self.epoch)
+                slot.lose(Epoch(self.epoch))
 
     def silence(self, slots: Collection[tuple[str, int]]) -> None:
         """From now on these slots, and no others, take nothing in and give nothing out.
@@ -289,7 +290,7 @@ class LocalPipeline:
             batches = mine.combine_chunks().to_batches(max_chunksize=self._batch_rows)
             out = Output(stage.output, stage.feedback)
             rows_in = [batch for batch in batches if batch.num_rows]
-            given = slot.run(self.epoch, rows_in, fed, out, window)
+            given = slot.run(Epoch(self.epoch), rows_in, fed, out, window)
             emitted += given
             fed_back += out.drain_feedback()
             self._reports.append(

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tether.core import accounts
+from tether.core.ids import Epoch, Failures, Slot
 from tether.engine.slot.hooks import EpochInput, call_hooks
 from tether.operator import Loss
 from tether.policies.events import EpochApplied, Recovered, WindowEnd
@@ -60,7 +61,7 @@ class LocalSlot:
         """The largest divergence that the slot may carry into a committed epoch now."""
         return self._policy.threshold(self._policy_state, self.placement)
 
-    def lose(self, epoch: int) -> None:
+    def lose(self, epoch: Epoch) -> None:
         """Drop the resident state and load what is durable, as a new process would.
 
         Args:
@@ -98,17 +99,17 @@ class LocalSlot:
         tracked = self._policy.keeps_backups
         return accounts.SlotFacts(
             operator=operator,
-            slot=self.number,
+            slot=Slot(self.number),
             divergence=self.state.divergence() if tracked else None,
             theta=self.theta,
-            failures=self.failures,
+            failures=Failures(self.failures),
             losses=tuple(self._losses),
             placement=self.placement,
         )
 
     def run(
         self,
-        epoch: int,
+        epoch: Epoch,
         batches: Sequence[pa.RecordBatch],
         fed_back: Sequence[pa.RecordBatch],
         out: Output,
@@ -131,7 +132,7 @@ class LocalSlot:
             self._policy_state, _ = self._policy.step(self._policy_state, event, self.placement)
         return emitted
 
-    def _commit(self, epoch: int, rows: int) -> None:
+    def _commit(self, epoch: Epoch, rows: int) -> None:
         divergence = self.state.divergence()
         if divergence > self.theta:
             divergence = self.state.divergence(exact=True)
@@ -150,7 +151,7 @@ class LocalSlot:
         if tracked and self.state.divergence(exact=True) > self.theta:
             raise AssertionError(f"slot {self.number} would break its bound in epoch {epoch}")
 
-    def _back_up(self, epoch: int, target: float) -> None:
+    def _back_up(self, epoch: Epoch, target: float) -> None:
         for name, export in self.state.export(target).items():
             kept = self._parts.setdefault(name, [])
             if export.full:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch, Slot, SnapshotNumber
 from tether.core.placement import Placement
 from tether.policies.events import (
     BarrierAligned,
@@ -65,7 +66,7 @@ def check_policy(policy: Policy, *, schedules: int = 20, seed: int = 1) -> None:
 def _check_steps(policy: Policy, seed: int) -> None:
     dice, place, who = Random(seed), Placement(copies=2), policy.name  # noqa: S311 - not for secrets
     state: Any = policy.initial()
-    for epoch in range(12):
+    for epoch in map(Epoch, range(12)):
         event = _event(dice, epoch)
         theta = policy.threshold(state, place)
         if math.isnan(theta) or theta < 0:
@@ -99,7 +100,7 @@ def _check_counted(policy: Policy, state: Any, after: Any, asked: Any, seed: int
         raise broken(who, THETA_FALLS, seed, "It grew with a failure.")
 
 
-def _event(dice: Random, epoch: int) -> Event:
+def _event(dice: Random, epoch: Epoch) -> Event:
     far, items = dice.choice([0.0, 1.0, dice.uniform(0, 1e6)]), dice.randrange(100)
     events: list[Event] = [
         EpochApplied(epoch=epoch, divergence=far, items=items),
@@ -110,7 +111,11 @@ def _event(dice: Random, epoch: int) -> Event:
         WindowEnd(epoch=epoch, end=float(epoch)),
         Flushed(epoch=epoch, divergence=far),
         RowsReady(epoch=epoch, items=items),
-        BarrierAligned(epoch=epoch, number=epoch, complete=epoch - 1 if epoch else None),
+        BarrierAligned(
+            epoch=epoch,
+            number=SnapshotNumber(epoch),
+            complete=SnapshotNumber(epoch - 1) if epoch else None,
+        ),
     ]
     return dice.choice(events)
 
@@ -123,8 +128,8 @@ def _check_run(policy: Policy, seed: int) -> None:
     faults = [
         EpochFault(
             dice.choice(list(SHARES)),
-            dice.randrange(1, scenario.epochs),
-            SlotId(dice.choice(scenario.names), dice.randrange(scenario.copies)),
+            Epoch(dice.randrange(1, scenario.epochs)),
+            SlotId(dice.choice(scenario.names), Slot(dice.randrange(scenario.copies))),
         )
         for _ in range(dice.randrange(6))
     ]

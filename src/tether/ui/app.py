@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from tether.core.ids import Slot
 from tether.observe.metrics import CONTENT_TYPE, exposition
 from tether.ui.actions import Actions, told
 from tether.ui.guard import Guard
@@ -110,7 +111,7 @@ class LivePage:
             slot = int(request.query_params.get("slot", ""))
         except ValueError:
             return PlainTextResponse("slot is a number\n", 400)
-        course = None if feed is None else feed.course(operator, slot)
+        course = None if feed is None else feed.course(operator, Slot(slot))
         if feed is None or course is None:
             return PlainTextResponse("There is no such slot.\n", 404)
         events = [e for _, e in feed.events() if e.slot == slot and e.operator == operator]

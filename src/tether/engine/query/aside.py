@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from tether.core.ids import Slot
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -41,13 +43,13 @@ class Aside:
         self.records = False
         self._missing, self._how = self._missing | frozenset(slots), how
 
-    def stale(self, operator: str) -> tuple[int, ...]:
+    def stale(self, operator: str) -> tuple[Slot, ...]:
         """Slots of an operator that may continue from an old snapshot."""
         return self._of(operator) if self._how == "stale" else ()
 
-    def skipped(self, operator: str) -> tuple[int, ...]:
+    def skipped(self, operator: str) -> tuple[Slot, ...]:
         """Slots of an operator that give nothing."""
         return self._of(operator) if self._how == "skip" else ()
 
-    def _of(self, operator: str) -> tuple[int, ...]:
+    def _of(self, operator: str) -> tuple[Slot, ...]:
         return tuple(sorted(slot.slot for slot in self._missing if slot.operator == operator))

@@ -8,6 +8,7 @@ import msgspec
 
 from tether.backup.manifest import Manifest, check_manifest
 from tether.core.errors import QueryRefusedError
+from tether.core.ids import Epoch
 from tether.engine.operators import fingerprint
 
 if TYPE_CHECKING:
@@ -33,17 +34,17 @@ def check_program(
 def bind_store(
     operators: Sequence[QueryOperator],
     query_id: str,
-    epoch: int,
+    epoch: Epoch,
     store: BackupStore | None,
     allow_changed: Sequence[str],
-) -> int:
+) -> Epoch:
     """Tie the store to the query, or check that it is tied to it; give its first epoch.
 
     Raises:
         QueryRefusedError: The checkpoint and the backup are not of one query.
     """
     if store is None:
-        return 0
+        return Epoch(0)
     manifest = store.read_manifest()
     program = fingerprint(list(operators))
     if manifest is None:

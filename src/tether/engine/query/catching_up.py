@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch, Slot, each_slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -32,9 +33,9 @@ class CatchUp:
 
     back: frozenset[SlotId]
     """Those that went back."""
-    through: int
+    through: Epoch
     """The epoch whose end the others have come to: the last one that is run again."""
-    rows: Mapping[int, Any]
+    rows: Mapping[Epoch, Any]
     """What each epoch's rows were the first time."""
 
     @property
@@ -42,9 +43,9 @@ class CatchUp:
         """Operators of which some slot went back: the only ones that are run."""
         return frozenset(slot.operator for slot in self.back)
 
-    def kept(self, operator: str, slots: int) -> tuple[int, ...]:
+    def kept(self, operator: str, slots: int) -> tuple[Slot, ...]:
         """Slots of an operator that stay as they are."""
-        return tuple(slot for slot in range(slots) if SlotId(operator, slot) not in self.back)
+        return tuple(slot for slot in each_slot(slots) if SlotId(operator, slot) not in self.back)
 
 
 class CatchingUp:
@@ -62,7 +63,7 @@ class CatchingUp:
         """Some slots went back; None: all of them did."""
         self._now = catch_up
 
-    def applied(self, epoch: int) -> None:
+    def applied(self, epoch: Epoch) -> None:
         """An epoch is committed: after the last one that is run again, all are where they were."""
         if self._now is not None and epoch == self._now.through:
             self._now = None

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tether.backup.commits import SlotCommit
 from tether.backup.names import slot_key
+from tether.core.ids import DRIVERS, Epoch
 from tether.core.windows import Hopping
 from tether.engine.event_time import advance
 from tether.engine.messages import StreamClock
@@ -48,7 +49,7 @@ class Clocks:
         """The clock as of the last committed epoch."""
         return self._now[operator]
 
-    def advance(self, statuses: Mapping[SlotId, SlotStatus], epoch: int) -> dict[str, SlotCommit]:
+    def advance(self, statuses: Mapping[SlotId, SlotStatus], epoch: Epoch) -> dict[str, SlotCommit]:
         """Take in what slots saw in an epoch; give the lines of its commit record."""
         entries = {}
         for one in self._operators:
@@ -56,14 +57,14 @@ class Clocks:
             spans = [s.event_times for s in by_operator(statuses, one.name).values()]
             after = self._now[one.name] = advance(before, spans, one.lateness)
             if one.keeps_clock and clock_has_news(one, before, after):
-                entries[slot_key(clock_name(one), 0)] = clock_commit(after, epoch)
+                entries[slot_key(clock_name(one), DRIVERS)] = clock_commit(after, epoch)
         return entries
 
     def reset(self) -> None:
         """Forget everything."""
         self._now = {one.name: StreamClock() for one in self._operators}
 
-    def resume(self, history: CommitHistory, epoch: int) -> None:
+    def resume(self, history: CommitHistory, epoch: Epoch) -> None:
         """Take over what is recorded for a query that is to run ``epoch``."""
         for one in self._operators:
             if one.keeps_clock:
@@ -109,15 +110,15 @@ def clock_name(operator: QueryOperator) -> str:
     return f"{operator.name}.clock"
 
 
-def clock_commit(clock: StreamClock, epoch: int) -> SlotCommit:
+def clock_commit(clock: StreamClock, epoch: Epoch) -> SlotCommit:
     """The clock as of the end of an epoch, as a line of its commit record."""
     packed = msgspec.msgpack.encode(clock)
     return SlotCommit(epoch=epoch, divergence_after=0.0, theta=0.0, policy_state=packed)
 
 
-def stored_clock(history: CommitHistory, operator: QueryOperator, epoch: int) -> StreamClock:
+def stored_clock(history: CommitHistory, operator: QueryOperator, epoch: Epoch) -> StreamClock:
     """The clock of a query that is to run ``epoch``; one that knows nothing where none is stored."""
-    facts = history.slot_facts(clock_name(operator), 0, epoch)
+    facts = history.slot_facts(clock_name(operator), DRIVERS, epoch)
     if not facts.policy_state:
         return StreamClock()
     clock = _CLOCK.decode(facts.policy_state)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tether.backup.commits import SlotCommit
+from tether.core.ids import Epoch, Slot, each_slot
 from tether.core.windows import Hopping
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def slim(status: SlotStatus) -> SlotStatus:
     return msgspec.structs.replace(status, feedback=b"") if status.feedback else status
 
 
-def in_force(history: CommitHistory, operator: QueryOperator, epoch: int) -> dict[int, InForce]:
+def in_force(history: CommitHistory, operator: QueryOperator, epoch: Epoch) -> dict[Slot, InForce]:
     """What is recorded of slots of an operator that is to run ``epoch``, where anything is."""
-    facts = {slot: history.slot_facts(operator.name, slot, epoch) for slot in range(operator.slots)}
+    facts = {
+        slot: history.slot_facts(operator.name, slot, epoch) for slot in each_slot(operator.slots)
+    }
     return {slot: InForce(f.theta, f.under) for slot, f in facts.items() if f.epoch is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.sweeping import sweep
+from tether.core.ids import Epoch
 
 if TYPE_CHECKING:
     from tether.backup.commitcodec import LogEnd
@@ -48,13 +49,13 @@ class OpenCommitLog:
         self._end = self.store.append_commit(record)
         self.history.apply(record)
 
-    def drop_now_and_then(self, committed: int) -> None:
+    def drop_now_and_then(self, committed: Epoch) -> None:
         """A record was appended: now and then, drop frames that nothing can need any more."""
         self._since_drop += 1
         if self._since_drop >= DROP_EVERY:
             self._since_drop = 0
             self.drop(committed)
 
-    def drop(self, committed: int) -> None:
+    def drop(self, committed: Epoch) -> None:
         """Drop frames that nothing can need any more, seeing that this epoch is committed."""
         sweep(self.store, self.history, committed)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tether.backup.commits import CommitRecord
 from tether.backup.names import slot_key
+from tether.core.ids import Epoch, Slot, SnapshotNumber, epoch_after, epoch_before
 from tether.engine.ports import by_operator
 from tether.engine.query.commit_entries import InForce, has_news, in_force, slim, slot_commit
 
@@ -40,33 +41,33 @@ class Committer:
     """
 
     def __init__(
-        self, books: Books, *, committed_epoch: int, every_epoch: bool, all_slots: bool
+        self, books: Books, *, committed_epoch: Epoch, every_epoch: bool, all_slots: bool
     ) -> None:
         self._books, self._committed_epoch = books, committed_epoch
         self._every_epoch, self._all_slots = every_epoch, all_slots
-        self._recorded: dict[str, dict[int, InForce]] = {name: {} for name in books.operators}
+        self._recorded: dict[str, dict[Slot, InForce]] = {name: {} for name in books.operators}
         """What the log says of the price of losing each slot."""
 
     @property
-    def committed_epoch(self) -> int:
+    def committed_epoch(self) -> Epoch:
         """The last epoch whose commit is durable on our side."""
         return self._committed_epoch
 
-    def go_back(self, epoch: int) -> None:
+    def go_back(self, epoch: Epoch) -> None:
         """Epochs after this one are run again."""
         self._committed_epoch = epoch
 
-    def resume(self, committed: int) -> None:
+    def resume(self, committed: Epoch) -> None:
         """Continue as of the end of an epoch; what the log says of later ones counts no more."""
         books = self._books
         self.go_back(committed)
         if books.log is not None:
             self._recorded = {
-                name: in_force(books.log.history, one, committed + 1)
+                name: in_force(books.log.history, one, epoch_after(committed))
                 for name, one in books.operators.items()
             }
 
-    def commit(self, epoch: int, statuses: Mapping[SlotId, SlotStatus]) -> None:
+    def commit(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
         """Commit an epoch that all slots have reported."""
         slots = {
             slot_key(*slot): slot_commit(status)
@@ -85,10 +86,12 @@ class Committer:
             if slots or items or rerun or self._every_epoch:
                 run = self._books.ids.run
                 log.append(CommitRecord(epoch=epoch, run=run, slots=slots, items=items))
-                log.drop_now_and_then(epoch - 1)  # that one is committed, for this one has begun
+                log.drop_now_and_then(
+                    epoch_before(epoch)
+                )  # that one is committed, for this one has begun
         self._move_on(epoch, statuses)
 
-    def amend(self, epoch: int, statuses: Mapping[SlotId, SlotStatus]) -> None:
+    def amend(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
         """Record what slots have made durable after the end of a committed epoch."""
         slots = {slot_key(*slot): slot_commit(status) for slot, status in statuses.items()}
         if epoch == self._committed_epoch:  # what waits is known as of that one only
@@ -96,22 +99,26 @@ class Committer:
         log = self._books.written
         if log is not None and slots:
             log.append(CommitRecord(epoch=epoch, run=self._books.ids.run, slots=slots, amends=True))
-            log.drop_now_and_then(epoch - 1)
+            log.drop_now_and_then(epoch_before(epoch))
         self._move_on(epoch, statuses)
 
-    def heal(self, epoch: int, statuses: Mapping[SlotId, SlotStatus]) -> None:
+    def heal(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
         """Record the whole states that a twin has saved: what was ever lost is lost no more."""
         slots = {slot_key(*slot): slot_commit(status) for slot, status in statuses.items()}
         log = self._books.written
         assert log is not None
         run = self._books.ids.run
-        log.append(CommitRecord(epoch=epoch, run=run, slots=slots, complete=epoch, heals=True))
+        log.append(
+            CommitRecord(
+                epoch=epoch, run=run, slots=slots, complete=SnapshotNumber(epoch), heals=True
+            )
+        )
         for ledger in self._books.ledgers.values():
             ledger.healed()
         self._move_on(epoch, statuses)
 
     def _save_feedback(
-        self, epoch: int, statuses: Mapping[SlotId, SlotStatus], *, flush: bool
+        self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus], *, flush: bool
     ) -> dict[str, SlotCommit]:
         books = self._books
         return books.feedback.save(
@@ -124,7 +131,7 @@ class Committer:
             flush=flush,
         )
 
-    def _move_on(self, epoch: int, statuses: Mapping[SlotId, SlotStatus]) -> None:
+    def _move_on(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
         books = self._books
         books.lineages.learn(statuses)
         for slot, status in statuses.items():
@@ -134,7 +141,7 @@ class Committer:
         for name, one in books.operators.items():
             own = {slot: slim(s) for slot, s in by_operator(statuses, name).items()}
             books.ledgers[name].note(own)
-            books.ledgers[name].doubt(books.in_doubt(one, epoch + 1))
+            books.ledgers[name].doubt(books.in_doubt(one, epoch_after(epoch)))
         books.reports.add_epoch(statuses.values())
         self._committed_epoch = epoch
         if books.keeper is not None:

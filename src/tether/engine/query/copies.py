@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tether.protocols.copies import promoted, reported
+from tether.core.ids import Epoch, Slot, epoch_before
+from tether.protocols.copies import promoted, reported, silent_seat
 
 if TYPE_CHECKING:
     from tether.engine.ports import Cluster, Orders, Statuses
@@ -48,7 +49,7 @@ class Copies:
 
     # ---- epochs --------------------------------------------------------------------------------
 
-    def note(self, epoch: int, statuses: Statuses) -> Statuses:
+    def note(self, epoch: Epoch, statuses: Statuses) -> Statuses:
         """An epoch has been run: take what copies report; give the reports of those who speak."""
         voices: Statuses = {}
         for slot, status in statuses.items():
@@ -63,7 +64,7 @@ class Copies:
                 # One of an earlier turn was there then; nobody knows whether it still is.
                 if slot.operator != operator or slot.slot < slots or status.turn < turn:
                     continue
-                seat = slot.slot - slots
+                seat = silent_seat(slots, slot.slot)
                 lineages[seat] = status.lineage
                 voice = spoke.get(seats.runs[seat])
                 self._beside |= voice is not None and voice.executor == status.executor
@@ -75,7 +76,7 @@ class Copies:
             self._fill_at = epoch + FILL_AFTER
         return voices
 
-    def _tell(self, operator: str, before: Seats, now: Seats, epoch: int) -> None:
+    def _tell(self, operator: str, before: Seats, now: Seats, epoch: Epoch) -> None:
         filled = sorted({now.runs[seat] for seat in set(before.empty) - set(now.empty)})
         emptied = sorted({now.runs[seat] for seat in set(now.empty) - set(before.empty)})
         if filled:
@@ -91,7 +92,7 @@ class Copies:
 
     # ---- losses --------------------------------------------------------------------------------
 
-    def promote(self, orders: Orders, epoch: int, why: str) -> bool:
+    def promote(self, orders: Orders, epoch: Epoch, why: str) -> bool:
         """Slots have lost their state: let their copies speak, if all of them have one.
 
         Args:
@@ -102,7 +103,7 @@ class Copies:
         Returns:
             Whether the epoch can be run again at once.
         """
-        there = self._there(orders, epoch - 1)
+        there = self._there(orders, epoch_before(epoch))
         if there is None:
             return False
         after: dict[str, Seats] = {}
@@ -114,7 +115,7 @@ class Copies:
                     return False
                 continue
             voices = {seats.voices[slot] for slot in held if slot < one.slots}
-            copies = {slot - one.slots for slot in held if slot >= one.slots}
+            copies = {silent_seat(one.slots, slot) for slot in held if slot >= one.slots}
             now = promoted(seats, voices | copies)
             if now is None:
                 return False
@@ -123,7 +124,7 @@ class Copies:
         for name, now in after.items():
             before = self._seats[name]
             taken = {
-                slot: before.lineages[seat]
+                Slot(slot): before.lineages[seat]
                 for slot, seat in enumerate(now.voices)
                 if before.voices[slot] != seat
             }
@@ -135,7 +136,7 @@ class Copies:
                 self._books.reports.add("promoted", why, epoch, copies_of=name, slots=sorted(taken))
         return changed
 
-    def _there(self, orders: Orders, epoch: int) -> Statuses | None:
+    def _there(self, orders: Orders, epoch: Epoch) -> Statuses | None:
         for _ in range(PROBES):
             try:
                 return self._cluster.ask(orders, "probe", epoch)
@@ -145,14 +146,14 @@ class Copies:
 
     # ---- filling -------------------------------------------------------------------------------
 
-    def fill_now(self, epoch: int) -> bool:
+    def fill_now(self, epoch: Epoch) -> bool:
         """Whether a snapshot is to end this epoch, from which empty copies are filled in the next."""
         if self._fill_at is None or epoch < self._fill_at:
             return False
         self._fill_at = epoch + FILL_AGAIN
         return True
 
-    def move_now(self, epoch: int) -> bool:
+    def move_now(self, epoch: Epoch) -> bool:
         """Whether all seats are to be placed again before this epoch, which can restore them."""
         snapshot = self._books.newest_snapshot(epoch)
         return self._beside and snapshot is not None and snapshot.epoch == epoch - 1

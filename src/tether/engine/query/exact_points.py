@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tether.backup.commits import CommitRecord
 from tether.backup.names import slot_key
+from tether.core.ids import Epoch, SnapshotNumber, epoch_before
 from tether.engine.query.commit_entries import slot_commit
 from tether.policies.approximate import Approximate
 
@@ -34,9 +35,9 @@ class ExactPoints:
         policies = [one.policy for one in books.operators.values()]
         heals = [p for p in policies if isinstance(p, Approximate) and p.heal is not None]
         self._policy = heals[0] if len(heals) == len(policies) and heals else None
-        self._due: tuple[int, dict[str, SlotCommit]] | None = None
+        self._due: tuple[Epoch, dict[str, SlotCommit]] | None = None
 
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: Epoch) -> None:
         """An epoch begins, so the host has committed the one before: declare what is due."""
         log, due = self._books.written, self._due
         self._due = None
@@ -44,10 +45,10 @@ class ExactPoints:
             return
         at, slots = due
         run = self._books.ids.run
-        log.append(CommitRecord(epoch=at, run=run, slots=slots, complete=at))
-        log.drop(epoch - 1)
+        log.append(CommitRecord(epoch=at, run=run, slots=slots, complete=SnapshotNumber(at)))
+        log.drop(epoch_before(epoch))
 
-    def note(self, epoch: int, statuses: Mapping[SlotId, SlotStatus]) -> None:
+    def note(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
         """An epoch is committed on our side: an exact point if all is saved and nothing is lost."""
         if self._policy is None or not self._policy.is_exact_point(epoch):
             return

@@ -21,6 +21,7 @@ import msgspec
 from tether.backup.commits import SlotCommit
 from tether.backup.names import slot_key
 from tether.backup.recovery import recover_chain, require_whole
+from tether.core.ids import DRIVERS, NEVER, Epoch, Failures, FrameNumber, Slot, epoch_after
 from tether.core.losses import LossRecord
 from tether.engine.writing.driver_items import items_header
 from tether.engine.writing.items import merge_items, pack_items, unpack_items
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 class Waiting(NamedTuple):
     """All that waits for a receiver, as of the newest epoch that its sender has finished."""
 
-    epoch: int
+    epoch: Epoch
     items: bytes
 
 
@@ -50,7 +51,7 @@ class Sent(NamedTuple):
     """Feedback items that an operator sent in one epoch."""
 
     sender: str
-    epoch: int
+    epoch: Epoch
     items: bytes
 
     @property
@@ -63,7 +64,7 @@ class Sent(NamedTuple):
 class _Sender:
     """What is durable of one operator's feedback, and what was lost of it."""
 
-    saved: int = -1
+    saved: Epoch = NEVER
     """Of what waits, all that was sent up to this epoch is durable."""
     unsaved: int = 0
     recorded: float = 0.0
@@ -72,14 +73,14 @@ class _Sender:
     found: LossRecord | None = None
     """A loss that is not in the commit log yet."""
 
-    def lose(self, items: float, epoch: int, under: str) -> LossRecord:
+    def lose(self, items: float, epoch: Epoch, under: str) -> LossRecord:
         """Count items as lost that were to be used in an epoch."""
         self.found = LossRecord(
             lost=f"feedback for epoch {epoch}",
             epoch=epoch,
             at_most=0.0,
             theta=0.0,
-            failures=len(self.losses),
+            failures=Failures(len(self.losses)),
             under=under,
             kind="feedback",
             items=items,
@@ -99,8 +100,8 @@ class FeedbackBox:
         self._apart = apart
         self._lock = threading.RLock()
         self._waiting: dict[str, list[Sent]] = {}
-        self._finished: dict[str, int] = {}
-        self._used: dict[str, int] = {}
+        self._finished: dict[str, Epoch] = {}
+        self._used: dict[str, Epoch] = {}
         """Where they are apart: of each receiver, the newest feedback that its log says it has had."""
         self._senders: dict[str, _Sender] = {}
 
@@ -128,7 +129,7 @@ class FeedbackBox:
                     self._put(operator.feedback_to, _sent(operator, own))
 
     def _put(self, receiver: str, sent: Sent) -> None:
-        self._finished[receiver] = max(sent.epoch, self._finished.get(receiver, -1))
+        self._finished[receiver] = max(sent.epoch, self._finished.get(receiver, NEVER))
         if sent.items:
             self._waiting.setdefault(receiver, []).append(sent)
 
@@ -146,7 +147,7 @@ class FeedbackBox:
         operators: Iterable[QueryOperator],
         statuses: Mapping[SlotId, SlotStatus],
         *,
-        epoch: int,
+        epoch: Epoch,
         query_id: str,
         run_id: str,
         flush: bool = False,
@@ -172,7 +173,7 @@ class FeedbackBox:
                 sender = self._senders.setdefault(operator.name, _Sender())
                 waits = self._will_wait(operator, statuses)
                 sender.unsaved = sum(sent.rows for sent in waits if sent.epoch > sender.saved)
-                most, frame = _most_lost(operator, len(sender.losses)), None
+                most, frame = _most_lost(operator, Failures(len(sender.losses))), None
                 if store is None:
                     continue
                 if operator.policy.keeps_backups and sender.unsaved > (0 if flush else most):
@@ -182,7 +183,7 @@ class FeedbackBox:
                 if sender.unsaved:
                     at_risk = max(at_risk, most)
                 if frame or sender.found or at_risk != sender.recorded:
-                    entries[slot_key(box_name(operator), 0)] = SlotCommit(
+                    entries[slot_key(box_name(operator), DRIVERS)] = SlotCommit(
                         epoch=epoch,
                         frame=frame,
                         kind="full" if frame else None,
@@ -211,7 +212,9 @@ class FeedbackBox:
         new = _sent(operator, _own(operator, statuses))
         return [*waits, new] if new.items else waits
 
-    def _receipt(self, operator: QueryOperator, given: int, epoch: int) -> dict[str, SlotCommit]:
+    def _receipt(
+        self, operator: QueryOperator, given: Epoch, epoch: Epoch
+    ) -> dict[str, SlotCommit]:
         """Where the sender's log may give items again, the receiver's says that it has had them."""
         durable = any(
             sent.epoch <= min(given, self._senders[sent.sender].saved)
@@ -222,14 +225,14 @@ class FeedbackBox:
             return {}
         packed = msgspec.msgpack.encode(given)
         commit = SlotCommit(epoch=epoch, divergence_after=0.0, theta=0.0, policy_state=packed)
-        return {slot_key(receipt_name(operator), 0): commit}
+        return {slot_key(receipt_name(operator), DRIVERS): commit}
 
     def resume(
         self,
         store: BackupStore,
         history: CommitHistory,
         operators: Iterable[QueryOperator],
-        committed: int,
+        committed: Epoch,
     ) -> list[LossRecord]:
         """Take over what an earlier run of the query left; give what was lost on the way.
 
@@ -242,9 +245,11 @@ class FeedbackBox:
         """
         with self._lock:
             for operator in operators:
-                packed = history.slot_facts(receipt_name(operator), 0, committed + 1).policy_state
+                packed = history.slot_facts(
+                    receipt_name(operator), DRIVERS, epoch_after(committed)
+                ).policy_state
                 self._used[operator.name] = (
-                    msgspec.msgpack.decode(packed, type=int) if packed else -1
+                    msgspec.msgpack.decode(packed, type=Epoch) if packed else NEVER
                 )
             senders = [one for one in operators if one.feedback_to is not None]
             for operator in senders:
@@ -264,31 +269,31 @@ class FeedbackBox:
         store: BackupStore,
         history: CommitHistory,
         operator: QueryOperator,
-        committed: int,
+        committed: Epoch,
     ) -> LossRecord | None:
         assert operator.feedback_to is not None
         receiver, name = operator.feedback_to, box_name(operator)
-        facts = history.slot_facts(name, 0, committed + 1)
-        chain = recover_chain(store, history, name, 0, committed + 1)
+        facts = history.slot_facts(name, DRIVERS, epoch_after(committed))
+        chain = recover_chain(store, history, name, DRIVERS, epoch_after(committed))
         if operator.policy.recovery.exact:
             require_whole(chain, f"Feedback of {operator.name!r} cannot be restored exactly.")
         image = chain.frames[-1] if chain.frames else None
         # At one pace, the epoch that was committed last has used all that was sent before it.
-        used = self._used.get(receiver, -1) if self._apart else committed - 1
+        used = self._used.get(receiver, NEVER) if self._apart else committed - 1
         for sent in _in(image, operator):
             if sent.epoch > used:
                 self._put(receiver, sent)
-        saved = image.header.epoch if image else -1
+        saved = image.header.epoch if image else NEVER
         sender = _account(history, operator)
         sender.saved, sender.recorded = saved, facts.items_at_risk
         self._senders[operator.name] = sender
         at_risk = math.inf if chain.unreadable else facts.items_at_risk
         if at_risk and (chain.unreadable or saved < committed):
-            sender.lose(at_risk, committed + 1, facts.under)
+            sender.lose(at_risk, epoch_after(committed), facts.under)
         return sender.found
 
     def resume_without_account(
-        self, operators: Iterable[QueryOperator], epoch: int
+        self, operators: Iterable[QueryOperator], epoch: Epoch
     ) -> list[LossRecord]:
         """Go on after an earlier run that kept no books: all that waited is lost."""
         found = []
@@ -321,23 +326,23 @@ class FeedbackBox:
                 self._put(receiver, Sent(operator.name, snapshot.epoch, items))
 
 
-def _own(operator: QueryOperator, statuses: Mapping[SlotId, SlotStatus]) -> dict[int, SlotStatus]:
+def _own(operator: QueryOperator, statuses: Mapping[SlotId, SlotStatus]) -> dict[Slot, SlotStatus]:
     return {slot: s for (name, slot), s in statuses.items() if name == operator.name}
 
 
-def _given(statuses: Mapping[int, SlotStatus]) -> int:
+def _given(statuses: Mapping[Slot, SlotStatus]) -> Epoch:
     """Epoch of the feedback that an operator's slots were given."""
-    return max((status.feedback_epoch for status in statuses.values()), default=-1)
+    return max((status.feedback_epoch for status in statuses.values()), default=NEVER)
 
 
-def _sent(operator: QueryOperator, statuses: Mapping[int, SlotStatus]) -> Sent:
-    epoch = max((status.epoch for status in statuses.values()), default=-1)
+def _sent(operator: QueryOperator, statuses: Mapping[Slot, SlotStatus]) -> Sent:
+    epoch = max((status.epoch for status in statuses.values()), default=NEVER)
     items = merge_items(statuses[slot].feedback for slot in sorted(statuses))
     return Sent(operator.name, epoch, items)
 
 
 def _account(history: CommitHistory, operator: QueryOperator) -> _Sender:
-    losses = {loss.lost: loss for loss in history.losses(box_name(operator), 0)}
+    losses = {loss.lost: loss for loss in history.losses(box_name(operator), DRIVERS)}
     return _Sender(losses=losses)
 
 
@@ -345,7 +350,7 @@ def _write(
     store: BackupStore,
     operator: QueryOperator,
     waits: Iterable[Sent],
-    epoch: int,
+    epoch: Epoch,
     *,
     query_id: str,
     run_id: str,
@@ -354,7 +359,12 @@ def _write(
     parts = {str(sent.epoch): list(unpack_items(sent.items)) for sent in waits}
     rows = sum(batch.num_rows for batches in parts.values() for batch in batches)
     header = items_header(
-        box_name(operator), query=query_id, run=run_id, epoch=epoch, sequence=epoch, entries=rows
+        box_name(operator),
+        query=query_id,
+        run=run_id,
+        epoch=epoch,
+        sequence=FrameNumber(epoch),
+        entries=rows,
     )
     return store.append(msgspec.structs.replace(header, kind="full"), parts)
 
@@ -362,13 +372,13 @@ def _write(
 def _in(image: Frame | None, operator: QueryOperator) -> list[Sent]:
     if image is None:
         return []
-    by_epoch = {int(name): batches for name, batches in image.parts.items()}
+    by_epoch = {Epoch(int(name)): batches for name, batches in image.parts.items()}
     return [Sent(operator.name, at, pack_items(by_epoch[at])) for at in sorted(by_epoch)]
 
 
 def items_of(store: BackupStore, snapshot: CompleteSnapshot, name: str) -> list[pa.RecordBatch]:
     """What a snapshot holds beside states under a name; nothing where it holds nothing."""
-    ref = snapshot.items.get(slot_key(name, 0))
+    ref = snapshot.items.get(slot_key(name, DRIVERS))
     return [] if ref is None else store.read(ref).parts["items"]
 
 
@@ -382,6 +392,6 @@ def receipt_name(operator: QueryOperator) -> str:
     return f"{operator.name}.fed"
 
 
-def _most_lost(operator: QueryOperator, failures: int) -> float:
+def _most_lost(operator: QueryOperator, failures: Failures) -> float:
     """Items that may wait unsaved: l after so many deaths of drivers."""
     return operator.policy.most_lost_items(failures, operator.placement)

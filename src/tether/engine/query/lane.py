@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tether.core.ids import Epoch, Slot, epoch_after
 from tether.engine.ports import SystemClock
 from tether.engine.query.aside import Aside
 from tether.engine.query.ledger import Ledger
@@ -80,7 +81,7 @@ class Books:
     """What a running lane keeps account of. Each entry has one owner; others only ask it."""
 
     ids: RunIds
-    first_epoch: int
+    first_epoch: Epoch
     """The query's very first epoch."""
     operators: Mapping[str, QueryOperator]
     log: OpenCommitLog | None
@@ -100,13 +101,13 @@ class Books:
         """The log, where this run may write to it."""
         return self.log if self.aside.records else None
 
-    def in_doubt(self, operator: QueryOperator, epoch: int) -> frozenset[int]:
+    def in_doubt(self, operator: QueryOperator, epoch: Epoch) -> frozenset[Slot]:
         """Slots that are to run ``epoch`` and whose backups may have gaps."""
         if self.log is None:
             return frozenset()
         return self.log.history.in_doubt(operator.name, operator.slots, epoch)
 
-    def newest_snapshot(self, epoch: int) -> CompleteSnapshot | None:
+    def newest_snapshot(self, epoch: Epoch) -> CompleteSnapshot | None:
         """The newest complete one from before an epoch."""
         return None if self.log is None else self.log.history.complete_snapshot(epoch)
 
@@ -125,7 +126,7 @@ class Books:
                 held[name] = list(unpack_items(waiting.items))
         return held
 
-    def resume(self, committed: int, *, short: bool = False) -> None:
+    def resume(self, committed: Epoch, *, short: bool = False) -> None:
         """Take over feedback, clocks and snapshots as of the end of an epoch.
 
         Args:
@@ -137,8 +138,8 @@ class Books:
             return
         store, history = self.log.store, self.log.history
         operators = list(self.operators.values())
-        self.clocks.resume(history, committed + 1)
-        snapshot = self.newest_snapshot(committed + 1)
+        self.clocks.resume(history, epoch_after(committed))
+        snapshot = self.newest_snapshot(epoch_after(committed))
         if self.keeper is not None:
             self.keeper.resume(snapshot, self.first_epoch)
         if self.keeper is not None and snapshot is not None and snapshot.epoch == committed:

@@ -11,6 +11,7 @@ import msgspec
 from tether.backup.history import UNTOLD
 from tether.core.accounts import Account, Loss, SlotFacts
 from tether.core.bound import Bound, bound_of_query
+from tether.core.ids import DRIVERS, Epoch, Failures, Slot, each_slot
 from tether.engine.query.commit_entries import InForce
 from tether.policies.terms import counted, not_paid, terms_of
 
@@ -48,12 +49,12 @@ class Ledger:
         self.operator, self._slots = operator, slots
         self._policy, self._placement, self._window = policy, placement, window
         self._lock = threading.Lock()
-        self._statuses: dict[int, SlotStatus] = {}
+        self._statuses: dict[Slot, SlotStatus] = {}
         self._losses: dict[int, dict[str, LossRecord]] = {slot: {} for slot in range(slots)}
-        self._failures = dict.fromkeys(range(slots), 0)
-        self._in_doubt: frozenset[int] = frozenset()
+        self._failures = dict.fromkeys(each_slot(slots), Failures(0))
+        self._in_doubt: frozenset[Slot] = frozenset()
         self._terms = terms_of(policy, placement)
-        self._before: dict[int, InForce] = {}
+        self._before: dict[Slot, InForce] = {}
         """What losing a slot would have cost at the end of the run before this one."""
         self._untold: set[int] = set()
         """Slots of which nobody knows what they have lost."""
@@ -68,12 +69,12 @@ class Ledger:
             "rollbacks": 0,
         }
 
-    def doubt(self, slots: frozenset[int]) -> None:
+    def doubt(self, slots: frozenset[Slot]) -> None:
         """Name the slots of which nobody knows what a loss would cost: their backups have gaps."""
         with self._lock:
             self._in_doubt = slots
 
-    def resume(self, history: CommitHistory, epoch: int) -> None:
+    def resume(self, history: CommitHistory, epoch: Epoch) -> None:
         """Take over the account of losses, and what was at risk when an earlier run ended.
 
         Args:
@@ -81,7 +82,7 @@ class Ledger:
             epoch: The epoch that is run next.
         """
         self.doubt(history.in_doubt(self.operator, self._slots, epoch))
-        for slot in range(self._slots):
+        for slot in each_slot(self._slots):
             facts = history.slot_facts(self.operator, slot, epoch)
             self._failures[slot] = facts.failures
             self._losses[slot] = {loss.lost: loss for loss in history.losses(self.operator, slot)}
@@ -106,10 +107,10 @@ class Ledger:
         with self._lock:
             self._untold.clear()
             self._losses = {slot: {} for slot in range(self._slots)}
-            self._failures = dict.fromkeys(range(self._slots), 0)
+            self._failures = dict.fromkeys(each_slot(self._slots), Failures(0))
             self._before.clear()
 
-    def note(self, statuses: Mapping[int, SlotStatus]) -> None:
+    def note(self, statuses: Mapping[Slot, SlotStatus]) -> None:
         """An epoch is committed: its reports are the newest facts."""
         with self._lock:
             for slot, status in statuses.items():
@@ -130,7 +131,7 @@ class Ledger:
                 if status.logged is not None:
                     self.totals["item_bytes"] += status.logged.length
 
-    def _note_loss(self, slot: int, status: SlotStatus) -> None:
+    def _note_loss(self, slot: Slot, status: SlotStatus) -> None:
         self._untold.discard(slot)
         if status.recovery is not None and (loss := status.recovery.loss) is not None:
             self._losses[slot][loss.lost] = loss
@@ -146,10 +147,10 @@ class Ledger:
         with self._lock:
             self._feedback = SlotFacts(
                 operator=f"{self.operator}.feedback",
-                slot=0,
+                slot=DRIVERS,
                 divergence=0.0,
                 theta=0.0,
-                failures=len(losses),
+                failures=Failures(len(losses)),
                 losses=counted(losses, self._policy, self._placement, self._window),
                 pending_items=waiting,
                 placement=self._placement,
@@ -160,7 +161,7 @@ class Ledger:
         with self._lock:
             self._sources = facts
 
-    def divergences(self, epoch: int) -> dict[int, float]:
+    def divergences(self, epoch: Epoch) -> dict[Slot, float]:
         """What slots reported at the end of an epoch, where a loss would cost no more than that."""
         if self._policy.recovery.exact or not self._policy.recovery.bounded:
             return {}
@@ -198,21 +199,21 @@ class Ledger:
                 policy=self._policy,
                 window=self._window,
                 position=float(max(epochs)) if epochs and self._by_epochs else None,
-                facts=[self._facts(slot) for slot in range(self._slots)]
+                facts=[self._facts(slot) for slot in each_slot(self._slots)]
                 + ([] if self._feedback is None else [self._feedback])
                 + list(self._sources),
                 totals=dict(self.totals),
                 slots=[_shown(self._statuses[slot]) for slot in sorted(self._statuses)],
             )
 
-    def _facts(self, slot: int) -> SlotFacts:
+    def _facts(self, slot: Slot) -> SlotFacts:
         divergence, theta, inherited = self._at_risk(slot)
         if slot in self._in_doubt and not (self._policy.recovery.exact and not self._losses[slot]):
             divergence, theta = None, math.inf
         records = list(self._losses[slot].values())
         losses = counted(records, self._policy, self._placement, self._window)
         if slot in self._untold:
-            losses += (Loss(epoch=0, at_most=math.inf),)
+            losses += (Loss(epoch=Epoch(0), at_most=math.inf),)
         return SlotFacts(
             operator=self.operator,
             slot=slot,
@@ -224,11 +225,11 @@ class Ledger:
             placement=self._placement,
         )
 
-    def _at_risk(self, slot: int) -> tuple[float | None, float, float]:
+    def _at_risk(self, slot: Slot) -> tuple[float | None, float, float]:
         """What losing a slot now would cost: its divergence, θ, and what of it no budget pays for."""
         status, before = self._statuses.get(slot), self._before.get(slot)
         if status is None and before is not None:  # as the run before left it
-            theta, losses = before.theta, len(self._losses[slot])
+            theta, losses = before.theta, Failures(len(self._losses[slot]))
             changed = before.under != self._terms
             beyond = not_paid(theta, self._policy, self._placement, losses) if changed else 0.0
             return None, theta, beyond

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from tether.engine.messages import GENESIS
+from tether.core.ids import GENESIS, Epoch, Lineage, Slot, each_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,19 +26,21 @@ class Lineages:
     """
 
     def __init__(self, operators: Iterable[QueryOperator], *, known: bool = True) -> None:
-        self._by_operator: dict[str, dict[int, str]] = {one.name: {} for one in operators}
+        self._by_operator: dict[str, dict[Slot, Lineage]] = {one.name: {} for one in operators}
         self._known = known
 
-    def expected(self, operator: str) -> dict[int, str] | None:
+    def expected(self, operator: str) -> dict[Slot, Lineage] | None:
         """By slot of an operator; None where any will do."""
         return self._by_operator[operator] if self._known else None
 
     def resume(
-        self, history: CommitHistory, operators: Iterable[QueryOperator], epoch: int
+        self, history: CommitHistory, operators: Iterable[QueryOperator], epoch: Epoch
     ) -> None:
         """Take over what is recorded for slots that are to run ``epoch``."""
         for one in operators:
-            facts = {slot: history.slot_facts(one.name, slot, epoch) for slot in range(one.slots)}
+            facts = {
+                slot: history.slot_facts(one.name, slot, epoch) for slot in each_slot(one.slots)
+            }
             self._by_operator[one.name] = {s: f.lineage for s, f in facts.items() if f.lineage}
 
     def learn(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
@@ -50,20 +52,20 @@ class Lineages:
 
     def distrust_slots(self, slots: Iterable[SlotId]) -> None:
         """Let these slots restore their state whatever is resident."""
-        lineage = f"lost-{uuid.uuid4().hex}"
+        lineage = Lineage(f"lost-{uuid.uuid4().hex}")
         for slot in slots:
             self._by_operator[slot.operator][slot.slot] = lineage
 
-    def take_over(self, operator: str, lineages: Mapping[int, str]) -> None:
+    def take_over(self, operator: str, lineages: Mapping[Slot, Lineage]) -> None:
         """Copies speak for these slots from now on, with states of these lineages."""
         self._by_operator[operator] |= lineages
 
     def distrust(self, operators: Iterable[QueryOperator], but: CatchUp | None = None) -> None:
         """Let slots restore their state whatever is resident; all but those that stay."""
         # No state that is resident anywhere has such a lineage, so none is taken for the right one.
-        lineage = f"rewound-{uuid.uuid4().hex}"
+        lineage = Lineage(f"rewound-{uuid.uuid4().hex}")
         self._known = True
         for one in operators:
             stay = () if but is None else but.kept(one.name, one.slots)
-            goes = (slot for slot in range(one.slots) if slot not in stay)
+            goes = (slot for slot in each_slot(one.slots) if slot not in stay)
             self._by_operator[one.name] |= dict.fromkeys(goes, lineage)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tether.backup.audit import audit
 from tether.backup.mark import LogMark
 from tether.core.errors import BackupError, BackupUnreadableError
+from tether.core.ids import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +67,7 @@ def open_log(
     expected: Expected,
     *,
     every_epoch: bool,
-    committed_epoch: int,
+    committed_epoch: Epoch,
     accept_damage: bool,
 ) -> OpenedLog:
     """Compare a log with all that is known of it from elsewhere; then make it ready to be written.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tether.backup.audit import Expected
 from tether.backup.sweeping import sweep
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch, each_slot, epoch_after, epoch_before
 from tether.engine.query.binding import bind_store
 from tether.engine.query.catching_up import CatchingUp
 from tether.engine.query.clocks import Clocks
@@ -32,12 +33,12 @@ class _Opened(NamedTuple):
     """A commit log that can be continued."""
 
     log: OpenCommitLog
-    committed: int
+    committed: Epoch
     short: bool
     """Whether records are missing at its end."""
 
 
-def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C]:
+def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: Epoch) -> Runner[C]:
     """Make a lane ready to run ``epoch``.
 
     Args:
@@ -68,7 +69,7 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C
         keeper=None if log is None else keeper_for(plan, log, ids),
         reports=plan.reports,
     )
-    committed = epoch - 1 if opened is None else opened.committed
+    committed = epoch_before(epoch) if opened is None else opened.committed
     committer = Committer(
         books, committed_epoch=committed, every_epoch=plan.every_epoch, all_slots=plan.all_slots
     )
@@ -76,8 +77,8 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C
         history = opened.log.history
         if committed >= first:
             for ledger in plan.ledgers.values():
-                ledger.resume(history, committed + 1)
-        books.lineages.resume(history, operators, committed + 1)
+                ledger.resume(history, epoch_after(committed))
+        books.lineages.resume(history, operators, epoch_after(committed))
         if opened.short and books.keeper is not None:
             books.lineages.distrust(operators)
         committer.resume(committed)
@@ -103,13 +104,13 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: int) -> Runner[C
     )
 
 
-def _open_log(plan: LanePlan, store: Store, first: int, epoch: int) -> _Opened:
+def _open_log(plan: LanePlan, store: Store, first: Epoch, epoch: Epoch) -> _Opened:
     """Continue the commit log only if it is all there, or can be done without what is not."""
     log = store.read_commits()
     last = log.history.last_epoch
-    committed = epoch - 1
+    committed = epoch_before(epoch)
     if plan.all_slots:
-        committed = first - 1 if last is None else min(epoch - 1, last)
+        committed = epoch_before(first) if last is None else min(epoch_before(epoch), last)
     expected = Expected(
         next_epoch=epoch,
         first_epoch=first,
@@ -139,7 +140,7 @@ def keeper_for(plan: LanePlan, log: OpenCommitLog, ids: RunIds) -> SnapshotKeepe
     schedule = operators[0].policy.snapshots
     if schedule is None:
         return None
-    slots = [SlotId(one.name, slot) for one in operators for slot in range(one.slots)]
+    slots = [SlotId(one.name, slot) for one in operators for slot in each_slot(one.slots)]
     readable = plan.settings.readable_epochs
     return SnapshotKeeper(
         schedule, slots, plan.reports, readable=readable, clock=plan.clock, log=log, ids=ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tether.core.ids import NEVER, Epoch, Slot, each_slot, epoch_before
 from tether.engine.messages import SlotControl
 from tether.engine.slot.program import Program
 
@@ -41,7 +42,7 @@ class SlotOrders:
         self._settings, self._address = settings, address
 
     def program(
-        self, operator: str, epoch: int, turn: int, purpose: Purpose = "epoch", table: str = ""
+        self, operator: str, epoch: Epoch, turn: int, purpose: Purpose = "epoch", table: str = ""
     ) -> Program:
         """What the slots of an operator are told; see :class:`tether.engine.ports.Orders`."""
         one = self._books.operators[operator]
@@ -60,7 +61,7 @@ class SlotOrders:
         )
 
     def _control(
-        self, one: QueryOperator, epoch: int, turn: int, purpose: Purpose, table: str
+        self, one: QueryOperator, epoch: Epoch, turn: int, purpose: Purpose, table: str
     ) -> SlotControl:
         books, settings, name = self._books, self._settings, one.name
         sent = books.feedback.waiting(name) if purpose == "epoch" else None
@@ -80,26 +81,26 @@ class SlotOrders:
             arena_scope=settings.arena_scope,
             arena_dir=settings.arena_dir,
             feedback=sent.items if sent else b"",
-            feedback_epoch=sent.epoch if sent else -1,
+            feedback_epoch=sent.epoch if sent else NEVER,
             clock=books.clocks.now(name),
             snapshot=books.keeper.barrier if books.keeper is not None else None,
             log_end=books.log.end if books.log is not None else None,
             accept_damage=settings.accept_damage,
             in_doubt=self._whole_images(one, epoch, purpose),
-            divergences=books.ledgers[name].divergences(epoch - 1),
+            divergences=books.ledgers[name].divergences(epoch_before(epoch)),
             kept=behind.kept(name, one.slots) if behind else (),
-            kept_version=behind.through if behind else -1,
+            kept_version=behind.through if behind else NEVER,
             arena=books.aside.arena,
             stale=books.aside.stale(name),
             skipped=books.aside.skipped(name),
             seats=None if self._copies is None else self._copies.seats(name),
         )
 
-    def _whole_images(self, one: QueryOperator, epoch: int, purpose: Purpose) -> frozenset[int]:
+    def _whole_images(self, one: QueryOperator, epoch: Epoch, purpose: Purpose) -> frozenset[Slot]:
         """Slots whose next backup is to hold all: what lies below it may lack something."""
         aside = self._books.aside
         if aside.arena and not aside.records and purpose == "flush":
             return frozenset(
-                range(one.slots)
+                each_slot(one.slots)
             )  # below a twin's lie those of the run that it replaces
         return self._books.in_doubt(one, epoch)

@@ -29,6 +29,7 @@ from tether.backup.frames import FrameHeader
 from tether.backup.names import slot_key
 from tether.backup.recovery import recover_chain, require_whole
 from tether.core.errors import ChangedProgramError
+from tether.core.ids import Epoch, Failures, FrameNumber, Lineage, Slot, each_slot, epoch_before
 from tether.declared import counted
 from tether.state.slot import SlotState
 
@@ -53,7 +54,7 @@ class _Change(NamedTuple):
 
 
 def settle_slots(
-    plan: LanePlan, log: OpenCommitLog, cluster: Cluster[Any], query_id: str, epoch: int
+    plan: LanePlan, log: OpenCommitLog, cluster: Cluster[Any], query_id: str, epoch: Epoch
 ) -> None:
     """Bring the stored state to the program's numbers of slots, if they differ.
 
@@ -85,7 +86,7 @@ def settle_slots(
         for change in changes:
             slots |= _moved(change, log, cluster, query_id, epoch)
         run = _RUN + json.dumps(now, sort_keys=True)
-        log.append(CommitRecord(epoch=epoch - 1, run=run, slots=slots, amends=True))
+        log.append(CommitRecord(epoch=epoch_before(epoch), run=run, slots=slots, amends=True))
         for change in changes:
             plan.reports.add(
                 "rescaled",
@@ -107,7 +108,7 @@ def _rescaled_to(history: CommitHistory) -> dict[str, int]:
     return dict(json.loads(run.removeprefix(_RUN))) if run else {}
 
 
-def _check(change: _Change, history: CommitHistory, epoch: int) -> None:
+def _check(change: _Change, history: CommitHistory, epoch: Epoch) -> None:
     one = change.operator
     recovery = one.policy.recovery
     if recovery.rewinds or recovery.logs_rows:
@@ -125,7 +126,7 @@ def _check(change: _Change, history: CommitHistory, epoch: int) -> None:
                 f"its state {name!r} is a {spec['kind']}, of which nobody can say which part belongs "
                 "to which key.",
             )
-    for slot in range(change.before):
+    for slot in each_slot(change.before):
         if history.slot_facts(one.name, slot, epoch).exact_epoch != epoch - 1:
             raise _refusal(
                 change,
@@ -137,13 +138,13 @@ def _check(change: _Change, history: CommitHistory, epoch: int) -> None:
 
 
 def _moved(
-    change: _Change, log: OpenCommitLog, cluster: Cluster[Any], query_id: str, epoch: int
+    change: _Change, log: OpenCommitLog, cluster: Cluster[Any], query_id: str, epoch: Epoch
 ) -> dict[str, SlotCommit]:
     """Write a whole frame of every new slot; give what the commit record says of them."""
     one, history = change.operator, log.history
     parts: list[dict[str, list[pa.RecordBatch]]] = [{} for _ in range(one.slots)]
-    sequence = 0
-    for slot in range(change.before):
+    sequence = FrameNumber(0)
+    for slot in each_slot(change.before):
         chain = recover_chain(log.store, history, one.name, slot, epoch)
         require_whole(chain, f"Slot {slot} of {one.name!r} cannot be split.")
         sequence = max([sequence, *(frame.header.sequence for frame in chain.frames)])
@@ -159,16 +160,18 @@ def _moved(
                 _divide(change, cluster, batch, parts, slot=slot, name=name)
     accounts = _accounts(change, history)
     commits = {}
-    for slot, content in enumerate(parts):
+    for slot, content in zip(each_slot(one.slots), parts, strict=True):
         entries = sum(batch.num_rows for batches in content.values() for batch in batches)
-        lineage, account = f"rescaled-{uuid.uuid4().hex}", accounts[slot]
+        lineage, account = Lineage(f"rescaled-{uuid.uuid4().hex}"), accounts[slot]
         header = FrameHeader(
             query=query_id,
             operator=one.name,
             slot=slot,
-            epoch=epoch - 1,
-            sequence=sequence + 1,
-            failures=max(len(account), history.slot_facts(one.name, slot, epoch).failures),
+            epoch=epoch_before(epoch),
+            sequence=FrameNumber(sequence + 1),
+            failures=Failures(
+                max(len(account), history.slot_facts(one.name, slot, epoch).failures)
+            ),
             kind="full",
             cause="flush",
             attempt=uuid.uuid4().hex,
@@ -181,7 +184,7 @@ def _moved(
             records=log.end.number,
         )
         commits[slot_key(one.name, slot)] = SlotCommit(
-            epoch=epoch - 1,
+            epoch=epoch_before(epoch),
             frame=log.store.append(header, content),
             kind="full",
             carried=math.inf,
@@ -204,7 +207,7 @@ def _divide(
     batch: pa.RecordBatch,
     parts: list[dict[str, list[pa.RecordBatch]]],
     *,
-    slot: int,
+    slot: Slot,
     name: str,
 ) -> None:
     """Give each row of a batch to its new slot; an empty batch to slots that get none."""
@@ -232,9 +235,10 @@ def _accounts(change: _Change, history: CommitHistory) -> list[list[LossRecord]]
     of_errors = counted(one.state_specs.values())
     worst_may_count = len(of_errors) == 1 and of_errors[0].get("divergence") == "max"
     accounts: list[dict[str, LossRecord]] = [
-        {loss.lost: loss for loss in history.losses(one.name, slot)} for slot in range(one.slots)
+        {loss.lost: loss for loss in history.losses(one.name, slot)}
+        for slot in each_slot(one.slots)
     ]
-    for slot in range(change.before):
+    for slot in each_slot(change.before):
         for loss in history.losses(one.name, slot):
             prefix = f"{one.name}/"
             told = loss.lost if loss.lost.startswith(prefix) else f"{prefix}{slot}:{loss.lost}"

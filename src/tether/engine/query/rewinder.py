@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tether.chaos.faults import reach
+from tether.core.ids import Epoch, epoch_before
 from tether.engine.query.catching_up import CatchUp, may_stay, must_be_restored
 from tether.engine.recovery.lost import LostStateError
 from tether.policies.recovery import FROM_SNAPSHOT
@@ -42,7 +43,7 @@ class Rewinder:
         self._cuts_differ = False
         """Whether the source was seen to cut its rows into other epochs when it was read again."""
 
-    def check_rows(self, epoch: int) -> None:
+    def check_rows(self, epoch: Epoch) -> None:
         """Where slots catch up with others that stayed, only the rows of the first time will do.
 
         Raises:
@@ -60,7 +61,7 @@ class Rewinder:
                 "slots that must would do so.",
             )
 
-    def rewind(self, epoch: int, why: str) -> None:
+    def rewind(self, epoch: Epoch, why: str) -> None:
         """Go back to the newest complete snapshot; the host has stopped, and can start again then.
 
         Args:
@@ -73,15 +74,18 @@ class Rewinder:
         catch_up = None
         if plan.partial:
             back = frozenset(each.slot for each in plan.restore)
-            rows = {number: stream.rows_of(number) for number in range(plan.read_from, epoch)}
-            catch_up = CatchUp(back, epoch - 1, rows)
+            rows = {
+                number: stream.rows_of(number)
+                for number in map(Epoch, range(plan.read_from, epoch))
+            }
+            catch_up = CatchUp(back, epoch_before(epoch), rows)
         stream.announce(plan.read_from)
         reach(runner.plan.settings.faults, "during-rewind", -1, epoch)
         # Output of epochs that slots catch up with is not given again.
         finish_rewind(stream, plan.void_from if catch_up is None else epoch)
         if runner.books.keeper is not None:
             runner.books.keeper.give_up(why, epoch)
-        self._forget_later(plan.read_from - 1, catch_up)
+        self._forget_later(epoch_before(plan.read_from), catch_up)
         runner.books.reports.add(
             "rewound",
             why,
@@ -93,7 +97,7 @@ class Rewinder:
             stayed=len(plan.keep),
         )
 
-    def _plan(self, epoch: int) -> RewindPlan:
+    def _plan(self, epoch: Epoch) -> RewindPlan:
         runner = self._runner
         operators, graph = runner.books.operators.values(), runner.plan.settings.graph
         # A second loss while slots catch up: they are at other epochs than the rest, so all go back.
@@ -102,10 +106,10 @@ class Rewinder:
         alone = alone and runner.copies is None
         lost = self._lost_slots(epoch) if alone else frozenset(graph.slots)
         snapshot = runner.books.newest_snapshot(epoch)
-        durable = runner.books.first_epoch - 1 if snapshot is None else snapshot.epoch
+        durable = epoch_before(runner.books.first_epoch) if snapshot is None else snapshot.epoch
         return plan_rewind(graph, FROM_SNAPSHOT, lost, epoch, durable=durable)
 
-    def _lost_slots(self, epoch: int) -> frozenset[SlotId]:
+    def _lost_slots(self, epoch: Epoch) -> frozenset[SlotId]:
         """Slots that must be restored, as far as it takes to ask all of them."""
         runner, graph = self._runner, self._runner.plan.settings.graph
         every = frozenset(graph.slots)
@@ -115,7 +119,7 @@ class Rewinder:
             return every
         return must_be_restored(graph, runner.books.operators.values(), every - there) or every
 
-    def _forget_later(self, epoch: int, catch_up: CatchUp | None) -> None:
+    def _forget_later(self, epoch: Epoch, catch_up: CatchUp | None) -> None:
         """Forget all that came after ``epoch``, whose snapshot slots restore when they run.
 
         Args:
@@ -134,7 +138,7 @@ class Rewinder:
         books.resume(epoch)
 
 
-def finish_rewind(stream: Stream, given_again: int | None = None) -> None:
+def finish_rewind(stream: Stream, given_again: Epoch | None = None) -> None:
     """Do what was announced: by this driver just now, or by one that died over it.
 
     Args:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tether.chaos.faults import reach
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch, each_slot, epoch_after, epoch_before
 from tether.engine.query.exact_points import ExactPoints
 from tether.engine.recovery.lost import is_loss, what_was_lost
 
@@ -55,11 +56,11 @@ class Runner(Generic[C]):
         object.__setattr__(self, "exact_points", ExactPoints(self.books))
 
     @property
-    def committed_epoch(self) -> int:
+    def committed_epoch(self) -> Epoch:
         """The last epoch that is committed."""
         return self.committer.committed_epoch
 
-    def run(self, given: Any, epoch: int) -> None:
+    def run(self, given: Any, epoch: Epoch) -> None:
         """Run one epoch of all operators to its commit.
 
         Args:
@@ -74,7 +75,7 @@ class Runner(Generic[C]):
                 keeper.begin(epoch)
                 self._fill_copies(epoch)
         elif self.books.written is not None and self._lopsided():
-            self.flush(epoch - 1)  # the host has committed that one
+            self.flush(epoch_before(epoch))  # the host has committed that one
             self.move()
             self.books.reports.add("respread", "executors have joined", epoch)
         self.exact_points.begin(epoch)
@@ -85,7 +86,7 @@ class Runner(Generic[C]):
         self.exact_points.note(epoch, statuses)
         self.catching_up.applied(epoch)
 
-    def _run(self, given: Any, epoch: int, only: Collection[str] | None) -> Statuses:
+    def _run(self, given: Any, epoch: Epoch, only: Collection[str] | None) -> Statuses:
         """Run the slots; where copies can speak for lost ones, again with those."""
         while True:
             try:
@@ -98,7 +99,7 @@ class Runner(Generic[C]):
                 continue
             return statuses if self.copies is None else self.copies.note(epoch, statuses)
 
-    def _fill_copies(self, epoch: int) -> None:
+    def _fill_copies(self, epoch: Epoch) -> None:
         """Let a snapshot end this epoch, from which empty copies are filled in the next."""
         keeper = self.books.keeper
         if self.copies is None or keeper is None or keeper.barrier is not None:
@@ -106,7 +107,7 @@ class Runner(Generic[C]):
         if self.copies.fill_now(epoch):
             keeper.begin_last(epoch, "copies are to be filled")
 
-    def _move_copies(self, epoch: int) -> None:
+    def _move_copies(self, epoch: Epoch) -> None:
         """Place all seats again, where a copy sits beside its slot and a snapshot allows it."""
         if self.copies is not None and self.copies.move_now(epoch):
             self.books.lineages.distrust(self.books.operators.values())
@@ -126,7 +127,7 @@ class Runner(Generic[C]):
         if self.copies is not None:
             self.copies.place()
 
-    def flush(self, epoch: int) -> None:
+    def flush(self, epoch: Epoch) -> None:
         """Make all state durable that is not yet, as of the end of ``epoch``."""
         keeper = self.books.keeper
         if self.books.written is None or epoch < self.books.first_epoch:
@@ -134,20 +135,20 @@ class Runner(Generic[C]):
         if keeper is not None:
             if epoch != self.committed_epoch:
                 return  # of the epoch before only the slots know all; the last snapshot stands
-            keeper.complete(epoch + 1)
+            keeper.complete(epoch_after(epoch))
             keeper.begin_last(epoch)
         statuses = self.cluster.ask(self.orders, "flush", epoch)
         slots = {
             SlotId(name, slot)
             for name, one in self.books.operators.items()
-            for slot in range(one.slots)
+            for slot in each_slot(one.slots)
         }
         self.books.reports.add_unflushed(sorted(slots - statuses.keys()), epoch)
         if keeper is None:
             self.committer.amend(epoch, statuses)
         else:
             keeper.note(epoch, statuses, self.books.held())
-            keeper.complete(epoch + 1)
+            keeper.complete(epoch_after(epoch))
 
     def clean(self) -> None:
         """Remove the resident state."""

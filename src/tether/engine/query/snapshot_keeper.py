@@ -15,6 +15,7 @@ from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.names import slot_key
 from tether.core.errors import BackupError
 from tether.core.graph import SlotId  # noqa: TC001 - msgspec reads the annotations at run time
+from tether.core.ids import DRIVERS, NEVER, Epoch, FrameNumber, SnapshotNumber, epoch_before
 from tether.engine.messages import SnapshotBarrier
 from tether.engine.query.commit_entries import slot_commit
 from tether.engine.writing.driver_items import ITEMS, items_header
@@ -52,8 +53,8 @@ Held = dict[str, list[pa.RecordBatch]]
 
 
 class _UnderWay(msgspec.Struct):
-    number: int
-    epoch: int
+    number: SnapshotNumber
+    epoch: Epoch
     slots: dict[SlotId, SlotCommit]
     held: Held
     bytes: int = 0
@@ -93,10 +94,10 @@ class SnapshotKeeper:
         self._cause = self._last_failure = ""
         self._asked = False
 
-    def resume(self, complete: CompleteSnapshot | None, first_epoch: int) -> None:
+    def resume(self, complete: CompleteSnapshot | None, first_epoch: Epoch) -> None:
         """Go on after an earlier run of the query, whose first epoch is given."""
         if complete is None:
-            self._state = resumed(None, first_epoch - 1)
+            self._state = resumed(None, epoch_before(first_epoch))
         else:
             self._state = resumed(complete.number, complete.epoch)
 
@@ -115,7 +116,7 @@ class SnapshotKeeper:
         """The barrier that ends the epoch in hand, if one does."""
         return self._barrier
 
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: Epoch) -> None:
         """An epoch begins: decide whether a barrier ends it.
 
         Raises:
@@ -137,17 +138,17 @@ class SnapshotKeeper:
         """Let a snapshot begin with the next epoch; after the one that is under way, if one is."""
         self._asked = True
 
-    def begin_last(self, epoch: int, why: str = "the query is being stopped") -> None:
+    def begin_last(self, epoch: Epoch, why: str = "the query is being stopped") -> None:
         """Begin a snapshot out of turn, for which slots wait; gives up what is not complete.
 
         Args:
             epoch: The epoch that it is of: one that is over, or that is about to run.
             why: What it is for.
         """
-        self.give_up(why, -1)
+        self.give_up(why, NEVER)
         self._coordinate(LastSnapshot(epoch=epoch), epoch)
 
-    def note(self, epoch: int, statuses: Mapping[SlotId, SlotStatus], held: Held) -> None:
+    def note(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus], held: Held) -> None:
         """Slots have reported: parts that they took, parts that became durable or failed.
 
         Args:
@@ -168,21 +169,21 @@ class SnapshotKeeper:
             if status.part_done is not None:
                 self._note_part(slot, status.part_done, epoch)
 
-    def _note_part(self, slot: SlotId, done: PartDone, epoch: int) -> None:
+    def _note_part(self, slot: SlotId, done: PartDone, epoch: Epoch) -> None:
         under_way = self._under_way
         if under_way is None or done.number != under_way.number:
             return
         if done.failed:
             self._cause = f"slot {slot.slot} of {slot.operator} could not write its part: "
             self._cause += done.failed
-            self._coordinate(PartFailed(number=done.number), epoch)
+            self._coordinate(PartFailed(number=under_way.number), epoch)
             return
         commit = msgspec.structs.replace(under_way.slots[slot], frame=done.ref)
         under_way.slots[slot] = commit
         under_way.bytes += done.ref.length if done.ref else 0
-        self._coordinate(PartDurable(slot=slot, number=done.number), epoch)
+        self._coordinate(PartDurable(slot=slot, number=under_way.number), epoch)
 
-    def complete(self, epoch: int) -> None:
+    def complete(self, epoch: Epoch) -> None:
         """Declare a snapshot complete whose parts are durable; its epoch has been committed.
 
         Should the record of it fail, the snapshot is given up and the stream continues.
@@ -217,27 +218,27 @@ class SnapshotKeeper:
                 query=ids.query,
                 run=ids.run,
                 epoch=taken.epoch,
-                sequence=taken.number,
+                sequence=FrameNumber(taken.number),
                 entries=sum(batch.num_rows for batch in batches),
                 cause="snapshot",
             )
-            items[slot_key(name, 0)] = self._log.store.append(header, {ITEMS: batches})
+            items[slot_key(name, DRIVERS)] = self._log.store.append(header, {ITEMS: batches})
         slots = {slot_key(*slot): commit for slot, commit in taken.slots.items()}
         return CommitRecord(
             epoch=taken.epoch, run=ids.run, slots=slots, complete=taken.number, items=items
         )
 
-    def give_up(self, why: str, epoch: int) -> None:
+    def give_up(self, why: str, epoch: Epoch) -> None:
         """Slots lost their state, or the query ends: what is not complete will never be."""
         self._cause, self._barrier = why, None
         self._coordinate(SlotsLost(), epoch)
 
-    def _coordinate(self, event: CoordinatorEvent, epoch: int) -> None:
+    def _coordinate(self, event: CoordinatorEvent, epoch: Epoch) -> None:
         self._state, asked = coordinate(self._state, event, self._policy, self._slots)
         for step in asked:
             self._carry_out(step, epoch)
 
-    def _carry_out(self, step: CoordinatorInstruction, epoch: int) -> None:
+    def _carry_out(self, step: CoordinatorInstruction, epoch: Epoch) -> None:
         match step:
             case BeginSnapshot(number=number, hold_sources=waits):
                 complete = self._state.complete
@@ -249,7 +250,7 @@ class SnapshotKeeper:
                 self._last_failure = f"The newest one was given up: {self._cause}."
                 self._reports.add("given-up", self._cause, epoch, number=number)
             case DropOlder():
-                self._log.drop(epoch - 1)  # what only older snapshots need
+                self._log.drop(epoch_before(epoch))  # what only older snapshots need
             case StopStream(behind=behind):
                 raise BackupError(
                     f"The query stops before epoch {epoch}: no snapshot of it was completed in "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tether.core.errors import BackupError
+from tether.core.ids import Epoch, epoch_after
 from tether.engine.query.aside import Aside
 from tether.engine.query.catching_up import CatchingUp
 from tether.engine.query.clocks import Clocks
@@ -29,7 +30,7 @@ C = TypeVar("C", bound="Cluster[Any]")
 
 
 def open_twin(
-    plan: LanePlan, cluster: C, like: Runner[Any], *, snapshot: int, arena: str
+    plan: LanePlan, cluster: C, like: Runner[Any], *, snapshot: Epoch, arena: str
 ) -> Runner[C]:
     """Make a twin ready to run the epoch after a snapshot; nothing that it does becomes durable.
 
@@ -59,7 +60,7 @@ def open_twin(
     )
     committer = Committer(books, committed_epoch=snapshot, every_epoch=False, all_slots=False)
     for ledger in plan.ledgers.values():
-        ledger.resume(log.history, snapshot + 1)
+        ledger.resume(log.history, epoch_after(snapshot))
     books.lineages.distrust(operators)
     committer.resume(snapshot)
     books.resume(snapshot)
@@ -75,7 +76,7 @@ def open_twin(
     )
 
 
-def save_twin(runner: Runner[Any], epoch: int) -> Statuses:
+def save_twin(runner: Runner[Any], epoch: Epoch) -> Statuses:
     """Make the twin's state as of the end of an epoch durable; no record names it yet.
 
     Returns:
@@ -99,7 +100,7 @@ def save_twin(runner: Runner[Any], epoch: int) -> Statuses:
     return {}
 
 
-def _save_whole(runner: Runner[Any], epoch: int) -> Statuses:
+def _save_whole(runner: Runner[Any], epoch: Epoch) -> Statuses:
     statuses = runner.cluster.ask(runner.orders, "flush", epoch)
     slots = sum(one.slots for one in runner.books.operators.values())
     whole = [s for s in statuses.values() if s.frame is not None and s.frame.kind == "full"]
@@ -115,7 +116,7 @@ def _save_whole(runner: Runner[Any], epoch: int) -> Statuses:
     }
 
 
-def record_twin(runner: Runner[Any], epoch: int, saved: Statuses) -> None:
+def record_twin(runner: Runner[Any], epoch: Epoch, saved: Statuses) -> None:
     """Declare what was saved a complete snapshot: from now on the twin's slots are the query's.
 
     Raises:
@@ -127,8 +128,8 @@ def record_twin(runner: Runner[Any], epoch: int, saved: Statuses) -> None:
     if keeper is None:
         runner.committer.heal(epoch, saved)
         return
-    keeper.complete(epoch + 1)
-    newest = runner.books.newest_snapshot(epoch + 1)
+    keeper.complete(epoch_after(epoch))
+    newest = runner.books.newest_snapshot(epoch_after(epoch))
     if newest is None or newest.epoch != epoch:
         raise BackupError(
             f"The take-over at epoch {epoch} could not be recorded.",

@@ -11,8 +11,8 @@ from tether.backup.parts import read_part
 from tether.backup.recovery import recover_chain, require_whole
 from tether.core.accounts import loss_at_most
 from tether.core.errors import BackupUnreadableError, TetherError
+from tether.core.ids import GENESIS, NEVER, Epoch, Failures, Slot, epoch_before
 from tether.core.losses import LossRecord
-from tether.engine.messages import GENESIS
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.policy_codec import policy_state_of
 from tether.policies import recovery as strategies
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 class Found:
     """What a lost slot continues from, as read."""
 
-    version: int
+    version: Epoch
     """The epoch at whose end the restored state counts as."""
     policy_state: Any
     frames: Sequence[Frame] = ()
-    backup_epoch: int = -1
+    backup_epoch: Epoch = NEVER
     """The epoch that the newest of the frames is of."""
-    failures: int = 0
+    failures: Failures = Failures(0)
     losses: frozenset[str] = frozenset()
     """What the slot has lost before, by the lineages that were lost."""
     price: LossRecord | None = None
@@ -52,7 +52,7 @@ class Found:
     """When it was known what to read, by the clock of ``perf_counter``."""
 
 
-def find(program: Program, slot: int, reason: str) -> Found:
+def find(program: Program, slot: Slot, reason: str) -> Found:
     """Find what a lost slot continues from, as the policy's recovery strategy says.
 
     Args:
@@ -77,7 +77,7 @@ def find(program: Program, slot: int, reason: str) -> Found:
     return finder(program, slot, reason)
 
 
-def _nothing(program: Program, slot: int, reason: str) -> Found:
+def _nothing(program: Program, slot: Slot, reason: str) -> Found:
     """Without backups a lost slot starts again from nothing, and says so."""
     del reason
     control = program.control
@@ -86,10 +86,12 @@ def _nothing(program: Program, slot: int, reason: str) -> Found:
         epoch=control.epoch,
         at_most=math.inf,
         theta=math.inf,
-        failures=0,
+        failures=Failures(0),
         under=program.terms,
     )
-    return Found(version=control.epoch - 1, policy_state=program.policy.initial(), price=price)
+    return Found(
+        version=epoch_before(control.epoch), policy_state=program.policy.initial(), price=price
+    )
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class _Account:
         return full, sum(length for length, _ in lengths) - full
 
 
-def _account(program: Program, slot: int) -> _Account:
+def _account(program: Program, slot: Slot) -> _Account:
     control, history = program.control, program.history()
     return _Account(
         history=history,
@@ -121,14 +123,14 @@ def _account(program: Program, slot: int) -> _Account:
     )
 
 
-def _chain(program: Program, slot: int, account: _Account) -> RestoredChain:
+def _chain(program: Program, slot: Slot, account: _Account) -> RestoredChain:
     control = program.control
     return recover_chain(
         program.open_store(), account.history, control.operator, slot, control.epoch
     )
 
 
-def _newest_backup(program: Program, slot: int, reason: str) -> Found:
+def _newest_backup(program: Program, slot: Slot, reason: str) -> Found:
     """The newest readable backup; what it lacks is a loss, unless nothing has changed since."""
     del reason
     control, account = program.control, _account(program, slot)
@@ -141,7 +143,9 @@ def _newest_backup(program: Program, slot: int, reason: str) -> Found:
             f"Slot {slot} of {control.operator!r} cannot be restored with a bound.",
             or_else="Or start with accept_damage=True: the bound is then infinite.",
         )
-    policy_state = policy_state_of(program, facts.policy_state, facts.under, len(account.losses))
+    policy_state = policy_state_of(
+        program, facts.policy_state, facts.under, Failures(len(account.losses))
+    )
     price = None
     if chain.unreadable or not _is_whole(program, facts):
         price = LossRecord(
@@ -155,10 +159,10 @@ def _newest_backup(program: Program, slot: int, reason: str) -> Found:
         )
     full_bytes, log_bytes = account.sizes
     return Found(
-        version=control.epoch - 1,
+        version=epoch_before(control.epoch),
         policy_state=policy_state,
         frames=chain.frames,
-        backup_epoch=max((frame.header.epoch for frame in chain.frames), default=-1),
+        backup_epoch=max((frame.header.epoch for frame in chain.frames), default=NEVER),
         failures=facts.failures,
         losses=account.losses,
         price=price,
@@ -180,7 +184,7 @@ def _is_whole(program: Program, facts: SlotFacts) -> bool:
     return every_change and facts.exact_epoch is not None
 
 
-def _at_risk(program: Program, slot: int, facts: SlotFacts) -> float:
+def _at_risk(program: Program, slot: Slot, facts: SlotFacts) -> float:
     """The most that the lost state differed from its backup: what was durable says so.
 
     Not what the policy of today would allow: the epoch before may have been run under another.
@@ -191,7 +195,7 @@ def _at_risk(program: Program, slot: int, facts: SlotFacts) -> float:
     return loss_at_most(recorded, control.divergences.get(slot))
 
 
-def _backup_to_replay_onto(program: Program, slot: int, reason: str) -> Found:
+def _backup_to_replay_onto(program: Program, slot: Slot, reason: str) -> Found:
     """The slot's own backup; the rows that were logged since are given to it again."""
     del reason
     control, account = program.control, _account(program, slot)
@@ -199,9 +203,9 @@ def _backup_to_replay_onto(program: Program, slot: int, reason: str) -> Found:
     cannot = f"Slot {slot} of {control.operator!r} cannot be restored exactly."
     require_whole(chain, cannot)
     base = account.commits[-1] if account.commits else None
-    epoch, stored, under = control.first_epoch - 1, b"", ""
+    epoch, stored, under = epoch_before(control.first_epoch), b"", ""
     if facts.exact_epoch == control.epoch - 1:
-        epoch, stored, under = control.epoch - 1, facts.policy_state, facts.under
+        epoch, stored, under = epoch_before(control.epoch), facts.policy_state, facts.under
     else:
         # Rows were logged under these terms only. So they must reach back to a whole state, and that
         # is one which was written under them, or the state that operators start with.
@@ -219,7 +223,7 @@ def _backup_to_replay_onto(program: Program, slot: int, reason: str) -> Found:
     full_bytes, log_bytes = account.sizes
     return Found(
         version=epoch,
-        policy_state=policy_state_of(program, stored, under, len(account.losses)),
+        policy_state=policy_state_of(program, stored, under, Failures(len(account.losses))),
         frames=chain.frames,
         backup_epoch=epoch,
         failures=facts.failures,
@@ -230,7 +234,7 @@ def _backup_to_replay_onto(program: Program, slot: int, reason: str) -> Found:
     )
 
 
-def _part_of_snapshot(program: Program, slot: int, reason: str) -> Found:
+def _part_of_snapshot(program: Program, slot: Slot, reason: str) -> Found:
     """The slot's part of the newest complete snapshot, if that is of the epoch before.
 
     If it is older, the slot alone cannot help itself, and says so: the driver then takes the whole
@@ -246,14 +250,16 @@ def _part_of_snapshot(program: Program, slot: int, reason: str) -> Found:
             do="Nothing: the query goes back to its newest complete snapshot.",
         )
     if snapshot is None:  # stale, and there is nothing older than the start
-        first = policy_state_of(program, b"", "", 0)
-        return Found(version=control.epoch - 1, policy_state=first, stale=True)
+        first = policy_state_of(program, b"", "", Failures(0))
+        return Found(version=epoch_before(control.epoch), policy_state=first, stale=True)
     part = read_part(program.open_store(), account.history, control.operator, slot, snapshot)
     full_bytes, log_bytes = account.sizes
     losses = account.losses
     return Found(
-        version=control.epoch - 1,
-        policy_state=policy_state_of(program, facts.policy_state, facts.under, len(losses)),
+        version=epoch_before(control.epoch),
+        policy_state=policy_state_of(
+            program, facts.policy_state, facts.under, Failures(len(losses))
+        ),
         frames=part.frames,
         backup_epoch=snapshot.epoch,
         stale=snapshot.epoch != control.epoch - 1,
@@ -265,7 +271,7 @@ def _part_of_snapshot(program: Program, slot: int, reason: str) -> Found:
     )
 
 
-_FINDERS: dict[strategies.Recovery, Callable[[Program, int, str], Found]] = {
+_FINDERS: dict[strategies.Recovery, Callable[[Program, Slot, str], Found]] = {
     strategies.EMPTY: _nothing,
     strategies.FROM_BACKUP: _newest_backup,
     strategies.LAST_EPOCH: _newest_backup,

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tether.backup.parts import read_rows
+from tether.core.ids import NEVER, Failures, FrameNumber, Lineage, Slot
 from tether.engine.messages import RecoveryReport, SlotMemory
 from tether.engine.recovery.found import find
 from tether.engine.recovery.replay import replay
@@ -44,7 +45,7 @@ class RecoveredSlot(NamedTuple):
     """What the policy asks for before the slot continues."""
 
 
-def recover(program: Program, resident: Resident, slot: int, attempt: str) -> RecoveredSlot:
+def recover(program: Program, resident: Resident, slot: Slot, attempt: str) -> RecoveredSlot:
     """Fill a new state with what is durable from before the epoch, and price what was lost.
 
     Raises:
@@ -101,13 +102,13 @@ def rewound_to_start(reason: str) -> RecoveryReport:
     """The report of a slot that goes back to the state that operators start with."""
     return RecoveryReport(
         reason=reason or "the query was taken back to its start",
-        backup_epoch=-1,
+        backup_epoch=NEVER,
         exact=True,
         bound=0.0,
     )
 
 
-def _replay(program: Program, resident: Resident, slot: int, found: Found) -> tuple[Any, int]:
+def _replay(program: Program, resident: Resident, slot: Slot, found: Found) -> tuple[Any, int]:
     control = program.control
     logged = read_rows(
         program.open_store(),
@@ -126,19 +127,19 @@ def _memory(
 ) -> SlotMemory:
     lost = found.losses if found.price is None else found.losses | {found.price.lost}
     return SlotMemory(
-        lineage=attempt,
-        failures=found.failures + fails,
-        losses=len(lost),
+        lineage=Lineage(attempt),
+        failures=Failures(found.failures + fails),
+        losses=Failures(len(lost)),
         policy_state=encode_policy_state(policy_state),
         under=program.terms,
-        sequence=1 + max((frame.header.sequence for frame in found.frames), default=0),
+        sequence=FrameNumber(1 + max((frame.header.sequence for frame in found.frames), default=0)),
         log_bytes=found.log_bytes,
         full_bytes=found.full_bytes,
         items=policy_state.items,
     )
 
 
-def _told(report: RecoveryReport, memory: SlotMemory, slot: int, theta: float) -> Loss | None:
+def _told(report: RecoveryReport, memory: SlotMemory, slot: Slot, theta: float) -> Loss | None:
     """What the operator is told of a loss."""
     record = report.loss
     if record is None:

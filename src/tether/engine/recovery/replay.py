@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tether.core.ids import Epoch, Slot
 from tether.engine.messages import StreamClock
 from tether.engine.slot.hooks import EpochInput, Watch, call_hooks, to_the_end
 from tether.engine.slot.windows import ended_windows
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Replaying(Watch):
-    def __init__(self, program: Program, slot: int) -> None:
+    def __init__(self, program: Program, slot: Slot) -> None:
         self._program, self._slot = program, slot
 
     def arrived(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -36,8 +37,8 @@ class _Replaying(Watch):
 def replay(
     program: Program,
     resident: Resident,
-    slot: int,
-    logged: Mapping[int, Frame],
+    slot: Slot,
+    logged: Mapping[Epoch, Frame],
     policy_state: Any,
 ) -> tuple[Any, int]:
     """Run the epochs since the backup again, on the state and nothing else.
@@ -57,12 +58,12 @@ def replay(
         The policy's memory as of the epoch before the control's, and the number of rows.
     """
     state, watch, rows = resident.state, _Replaying(program, slot), 0
-    for epoch in range(state.version + 1, program.control.epoch):
+    for epoch in map(Epoch, range(state.version + 1, program.control.epoch)):
         parts = logged[epoch].parts if epoch in logged else {}
         state.begin(epoch)
 
         def ended(
-            rows_in: int, epoch: int = epoch, items: int = policy_state.items, parts: Any = parts
+            rows_in: int, epoch: Epoch = epoch, items: int = policy_state.items, parts: Any = parts
         ) -> Sequence[EndedWindow]:
             by_number = ended_windows(program.window, epoch, items, rows_in, StreamClock())
             return [*by_number, *_logged_windows(parts)]

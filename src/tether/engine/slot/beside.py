@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tether.core.errors import StaleOutputError
-from tether.engine.messages import GENESIS, SlotStatus
+from tether.core.ids import GENESIS, Failures
+from tether.engine.messages import SlotStatus
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.epoch import SlotEpoch
 from tether.engine.slot.interpreter import Draft, Interpreter
@@ -64,7 +65,7 @@ class SlotBesideEpochs(SlotEpoch):
             StaleOutputError: The slot is at another epoch by now, or has no state.
         """
         epoch = self._control.epoch
-        with self._host.attached(self._program, self._arena) as resident:
+        with self._host.attached(self._program, self._resident_id) as resident:
             view = resident.private_view() if resident.found else None
             if view is not None and (resident.applying or view.state.version == epoch + 1):
                 view.state.rollback()
@@ -87,7 +88,7 @@ class SlotBesideEpochs(SlotEpoch):
     def _at_last_commit(self) -> Iterator[Resident | None]:
         """The resident state at the end of the control's epoch; None where it is not there."""
         epoch = self._control.epoch
-        with self._host.attached(self._program, self._arena) as resident:
+        with self._host.attached(self._program, self._resident_id) as resident:
             if resident.found and (resident.applying or resident.state.version == epoch + 1):
                 resident.state.rollback()
             yield resident if self._usable(resident, epoch) else None
@@ -112,8 +113,8 @@ class SlotBesideEpochs(SlotEpoch):
             attempt=self._attempt,
             executor=self._host.executor,
             lineage=control.expects(self._slot, self._seat) or GENESIS,
-            failures=0,
-            losses=0,
+            failures=Failures(0),
+            losses=Failures(0),
             policy_state=b"",
             under=self._program.terms,
             theta=math.inf,
@@ -137,8 +138,8 @@ class SlotBesideEpochs(SlotEpoch):
         for _ in batches:  # a worker that leaves input unread is not used again by Spark
             pass
         if self._program.reach("before-attach", self._slot):
-            self._host.forget(self._program, self._arena)
-        with self._host.attached(self._program, self._arena) as resident:
+            self._host.forget(self._program, self._resident_id)
+        with self._host.attached(self._program, self._resident_id) as resident:
             if not self._usable(resident, self._control.kept_version):
                 raise LostStateError(
                     f"Slot {self._slot} of {self._control.operator!r} has lost its state while "

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.errors import ArenaError
+from tether.core.ids import GENESIS, Epoch, Lineage, Seat, Slot, epoch_before
 from tether.engine.event_time import Span, joined, span_of
-from tether.engine.messages import GENESIS, RecoveryReport, SlotMemory, SlotStatus
+from tether.engine.messages import RecoveryReport, SlotMemory, SlotStatus
 from tether.engine.recovery.recover import recover, rewound_to_start
 from tether.engine.slot.blame import blamed
 from tether.engine.slot.hooks import Applied, EpochInput, Watch, call_hooks
@@ -67,15 +68,15 @@ class SlotEpoch(Watch):
     def __init__(
         self,
         program: Program,
-        slot: int,
+        slot: Slot,
         attempt: str,
         host: SlotHost,
         task: str = "",
         *,
-        seat: int | None = None,
+        seat: Seat | None = None,
     ) -> None:
-        self._seat = slot if seat is None else seat
-        self._arena = program.control.arena_number(slot, self._seat)
+        self._seat = Seat(slot) if seat is None else seat
+        self._resident_id = program.control.resident_id(slot, self._seat)
         self._program, self._slot, self._attempt, self._host = program, slot, attempt, host
         self._control, self._policy, self._task = program.control, program.policy, task
         self._placement, self._writer = program.placement, SlotWriter(program, slot, attempt)
@@ -92,8 +93,8 @@ class SlotEpoch(Watch):
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Apply the epoch to the slot's state; give the operator's output; then set ``status``."""
         if self._program.reach("before-attach", self._slot):
-            self._host.forget(self._program, self._arena)
-        with self._host.attached(self._program, self._arena) as resident:
+            self._host.forget(self._program, self._resident_id)
+        with self._host.attached(self._program, self._resident_id) as resident:
             self._phases.end("attach")
             refuse_earlier_turns(resident, self._control)
             self._expect_another_task(resident)
@@ -175,7 +176,7 @@ class SlotEpoch(Watch):
             resident.state.rollback()
             self._rolled_back = True
             self._phases.end("rollback")
-        if self._usable(resident, control.epoch - 1):
+        if self._usable(resident, epoch_before(control.epoch)):
             return self._begin(resident, resident.memory())
         if control.epoch == control.first_epoch:
             return self._begin_from_nothing(resident)
@@ -215,19 +216,19 @@ class SlotEpoch(Watch):
         epoch, memory = self._control.epoch, SlotMemory()
         if self._control.expects(self._slot, self._seat) not in (None, GENESIS):
             # States of the first time must not be taken for those of the second.
-            memory = SlotMemory(lineage=self._attempt)
+            memory = SlotMemory(lineage=Lineage(self._attempt))
             self._recovery = rewound_to_start(resident.reason)
         resident.create()
-        resident.finish(epoch - 1, memory)
+        resident.finish(epoch_before(epoch), memory)
         draft = self._begin(resident, memory)
         self._phases.end("create")
         return draft
 
-    def _usable(self, resident: Resident, version: int) -> bool:
+    def _usable(self, resident: Resident, version: Epoch) -> bool:
         """Whether the resident state is the one that the query continues with."""
         return resident.found and self._is_current(resident.state, resident.memory(), version)
 
-    def _is_current(self, state: SlotState, memory: SlotMemory, version: int) -> bool:
+    def _is_current(self, state: SlotState, memory: SlotMemory, version: Epoch) -> bool:
         expected = self._control.expects(self._slot, self._seat)
         return state.version == version and expected in (None, memory.lineage)
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tether.core.ids import ResidentId, Slot
 from tether.engine.messages import PartAtWork, PartDone
 from tether.engine.slot.resident import BoundState, Resident
 from tether.state.header import Phase
@@ -56,20 +57,20 @@ class HeapHost:
         return self._executor
 
     @contextmanager
-    def attached(self, program: Program, slot: int) -> Iterator[HeapResident]:
+    def attached(self, program: Program, resident: ResidentId) -> Iterator[HeapResident]:
         """A slot's resident state."""
-        kept = self._kept.setdefault((program.control.operator, slot), _Kept())
+        kept = self._kept.setdefault((program.control.operator, resident), _Kept())
         yield HeapResident(program, kept, self._operators[program.control.operator])
 
-    def forget(self, program: Program, slot: int) -> None:
+    def forget(self, program: Program, resident: ResidentId) -> None:
         """Remove a slot's resident state."""
-        self.lose(program.control.operator, slot)
+        self._kept.pop((program.control.operator, resident), None)
 
-    def lose(self, operator: str, slot: int) -> None:
+    def lose(self, operator: str, slot: Slot) -> None:
         """Remove a slot's resident state."""
         self._kept.pop((operator, slot), None)
 
-    def found(self, operator: str, slot: int) -> BoundState | None:
+    def found(self, operator: str, slot: Slot) -> BoundState | None:
         """A slot's state and operator, if it is resident."""
         kept = self._kept.get((operator, slot))
         return None if kept is None else kept.bound

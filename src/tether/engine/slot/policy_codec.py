@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tether.core.ids import Failures
 from tether.policies.memory import SlotPolicyState
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def _decoder(state_type: type[SlotPolicyState]) -> msgspec.msgpack.Decoder[Any]:
 
 
 def policy_state_of(
-    program: Program, stored: bytes, under: str, losses: int, items: int | None = None
+    program: Program, stored: bytes, under: str, losses: Failures, items: int | None = None
 ) -> Any:
     """What the program's policy knows of a slot.
 

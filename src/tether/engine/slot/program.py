@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tether.chaos.faults import SLOT_STORE_POINTS, reach
 from tether.chaos.store_faults import with_trouble
 from tether.core.errors import BackupError
+from tether.core.ids import Slot
 from tether.policies.terms import terms_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Program:
             return batch
         return batch.drop_columns([self.event_time])
 
-    def reach(self, point: Point, slot: int) -> bool:
+    def reach(self, point: Point, slot: Slot) -> bool:
         """A slot has come to a point of the protocol: let a fault that waits there strike.
 
         Returns:

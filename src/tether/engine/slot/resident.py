@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tether.core.errors import ArenaError
+from tether.core.ids import Epoch, ResidentId
 from tether.engine.messages import SlotMemory, decode_memory, encode_memory
 from tether.state.header import Phase
 
@@ -91,7 +92,7 @@ class Resident(ABC):
         """Replace it; rolled back with the state."""
         self.state.blob = encode_memory(memory)
 
-    def finish(self, version: int, memory: SlotMemory) -> None:
+    def finish(self, version: Epoch, memory: SlotMemory) -> None:
         """A state that was created is whole now: as of epoch ``version``."""
         self.remember(memory)
         self.state.finish_restore(version)
@@ -153,10 +154,10 @@ class SlotHost(Protocol):
         """Names the executor; no other one, earlier or later, has this name."""
         ...
 
-    def attached(self, program: Program, slot: int) -> AbstractContextManager[Resident]:
+    def attached(self, program: Program, resident: ResidentId) -> AbstractContextManager[Resident]:
         """A slot's resident state, nobody else's for the length of the block."""
         ...
 
-    def forget(self, program: Program, slot: int) -> None:
+    def forget(self, program: Program, resident: ResidentId) -> None:
         """Remove a slot's resident state."""
         ...

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tether.core.errors import ArenaError
+from tether.core.ids import ResidentId
 from tether.engine.slot.resident import Resident, bound
 from tether.engine.writing.background import forget_notes, look, notes_of, write_later
 from tether.state.arena import Arena, Refused
@@ -60,10 +61,10 @@ class ArenaResident(Resident):
     Where slots have copies, it is that of a seat; see :mod:`tether.protocols.copies`.
     """
 
-    def __init__(self, program: Program, slot: int, owner: Owner) -> None:
+    def __init__(self, program: Program, resident_id: ResidentId, owner: Owner) -> None:
         super().__init__()
-        self._program, self._slot, self._owner = program, slot, owner
-        self._directory = _directory(program, slot, owner)
+        self._program, self._resident_id, self._owner = program, resident_id, owner
+        self._directory = _directory(program, resident_id, owner)
         self._attachment: _Attachment | None = None
 
     @property
@@ -130,7 +131,7 @@ class ArenaResident(Resident):
                 return
             kept.arena.release()
             del _kept[key]
-        found = Arena.attach(self._directory, _identity(self._program, self._slot))
+        found = Arena.attach(self._directory, _identity(self._program, self._resident_id))
         if not isinstance(found, Arena):
             self.reason = found.reason if isinstance(found, Refused) else "no resident state here"
             return
@@ -154,7 +155,9 @@ class ArenaResident(Resident):
         sweep(self._directory.parent)
         forget_notes(self.notes)
         owner = self._owner if self._program.control.arena_scope == "executor" else None
-        arena = Arena.create(self._directory, _identity(self._program, self._slot), owner=owner)
+        arena = Arena.create(
+            self._directory, _identity(self._program, self._resident_id), owner=owner
+        )
         key = (self._directory, self._program.operator)
         _kept[key] = self._attachment = _Attachment(arena, self._program)
         self.state.begin_restore()
@@ -177,9 +180,9 @@ class ArenaResident(Resident):
 
 
 @contextmanager
-def attached(program: Program, slot: int, owner: Owner) -> Iterator[ArenaResident]:
+def attached(program: Program, resident_id: ResidentId, owner: Owner) -> Iterator[ArenaResident]:
     """A slot's resident state, locked for the length of the block."""
-    resident = ArenaResident(program, slot, owner)
+    resident = ArenaResident(program, resident_id, owner)
     resident.attach()
     try:
         yield resident
@@ -202,27 +205,29 @@ class ArenaHost:
         """A name for the executor that no other, earlier or later, has on this host."""
         return executor_name(self._owner)
 
-    def attached(self, program: Program, slot: int) -> AbstractContextManager[ArenaResident]:
+    def attached(
+        self, program: Program, resident: ResidentId
+    ) -> AbstractContextManager[ArenaResident]:
         """A slot's resident state, locked for the length of the block."""
-        return attached(program, slot, self._owner)
+        return attached(program, resident, self._owner)
 
-    def forget(self, program: Program, slot: int) -> None:
+    def forget(self, program: Program, resident: ResidentId) -> None:
         """Remove a slot's resident state."""
-        ArenaResident(program, slot, self._owner).remove()
+        ArenaResident(program, resident, self._owner).remove()
 
 
-def _identity(program: Program, slot: int) -> Identity:
+def _identity(program: Program, resident_id: ResidentId) -> Identity:
     control = program.control
     return Identity(
         query=control.arena or control.query,
         operator=control.operator,
-        slot=slot,
+        slot=resident_id,
         slots=control.slots,
         fingerprint=control.fingerprint,
     )
 
 
-def _directory(program: Program, slot: int, owner: Owner) -> Path:
+def _directory(program: Program, resident_id: ResidentId, owner: Owner) -> Path:
     control = program.control
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     root = arena_root(
@@ -230,7 +235,7 @@ def _directory(program: Program, slot: int, owner: Owner) -> Path:
         fallback=Path(local) / "tether-arenas",
         preferred=control.arena_dir,
     )
-    directory = arena_directory(root, _identity(program, slot))
+    directory = arena_directory(root, _identity(program, resident_id))
     if control.arena_scope == "executor":
         return directory.with_name(f"{directory.name}-{owner.pid}-{owner.started}")
     return directory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tether.core.ids import Epoch
 from tether.core.windows import Hopping
 from tether.operator import EndedWindow
 
@@ -16,7 +17,7 @@ MOST_ENDS = 10_000
 
 
 def ended_windows(
-    window: Window | None, epoch: int, items: int, rows_in: int, clock: StreamClock
+    window: Window | None, epoch: Epoch, items: int, rows_in: int, clock: StreamClock
 ) -> list[EndedWindow]:
     """Hopping windows that end with this epoch.
 

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tether.backup.frames import FrameHeader
+from tether.core.ids import DRIVERS, Epoch, Failures, FrameNumber, Lineage
 
 if TYPE_CHECKING:
     from tether.policies.instructions import Cause
@@ -19,8 +20,8 @@ def items_header(
     *,
     query: str,
     run: str,
-    epoch: int,
-    sequence: int,
+    epoch: Epoch,
+    sequence: FrameNumber,
     entries: int,
     cause: Cause = "items",
 ) -> FrameHeader:
@@ -38,14 +39,14 @@ def items_header(
     return FrameHeader(
         query=query,
         operator=name,
-        slot=0,
+        slot=DRIVERS,
         epoch=epoch,
         sequence=sequence,
-        failures=0,
+        failures=Failures(0),
         kind="items",
         cause=cause,
         attempt=f"{run}-{time.monotonic_ns()}",
-        lineage=run,
+        lineage=Lineage(run),
         divergence_before=0.0,
         divergence_after=0.0,
         carried=0.0,

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tether.backup.frames import FrameHeader
 from tether.core.errors import BackupError
+from tether.core.ids import FrameNumber, Slot
 from tether.engine.messages import PartDone, PartTaken, WrittenFrame
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class SlotWriter:
         attempt: Unique id of this task attempt.
     """
 
-    def __init__(self, program: Program, slot: int, attempt: str) -> None:
+    def __init__(self, program: Program, slot: Slot, attempt: str) -> None:
         self.program, self._slot, self._attempt = program, slot, attempt
 
     def header(
@@ -66,7 +67,7 @@ class SlotWriter:
             operator=control.operator,
             slot=self._slot,
             epoch=control.epoch,
-            sequence=memory.sequence + 1,
+            sequence=FrameNumber(memory.sequence + 1),
             failures=memory.failures,
             kind=kind,
             cause=cause,
@@ -212,7 +213,7 @@ def grown(memory: SlotMemory, kind: str, length: int) -> SlotMemory:
     full = kind == "full"
     return msgspec.structs.replace(
         memory,
-        sequence=memory.sequence + 1,
+        sequence=FrameNumber(memory.sequence + 1),
         log_bytes=0 if full else memory.log_bytes + length,
         full_bytes=length if full else memory.full_bytes,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tether.core.budget import Budget
+from tether.core.ids import Failures
 from tether.core.placement import Placement
 from tether.core.thresholds import after_failures, initial_thresholds
 from tether.sources.gateway.errors import SupersededError
@@ -96,7 +97,7 @@ def share_of_losses(max_lost: float, failures: int) -> float:
         (5000.0, 1250.0)
     """
     whole = initial_thresholds(Budget(max_lost_items=max_lost), Placement())
-    return after_failures(whole, failures).l
+    return after_failures(whole, Failures(failures)).l
 
 
 def share_of_unacked(max_unacked: float, producers: int, deaths: int) -> float:
@@ -107,4 +108,4 @@ def share_of_unacked(max_unacked: float, producers: int, deaths: int) -> float:
         100.0
     """
     whole = initial_thresholds(Budget(max_unacked_items=max_unacked), Placement(copies=producers))
-    return after_failures(whole, deaths).gamma
+    return after_failures(whole, Failures(deaths)).gamma

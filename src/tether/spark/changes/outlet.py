@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tether.core.errors import BadValueError
+from tether.core.ids import Epoch
 from tether.spark.changes.columns import INSERT, Mark, check_columns, marked
 from tether.spark.changes.correction import corrected
 from tether.spark.changes.spool import TentativeSpool
@@ -95,7 +96,7 @@ class Outlet:
         take_back(self.sink, epoch)
 
 
-def bound_outlet(outlet: Sink, mark: Callable[[int], Mark | None]) -> Sink:
+def bound_outlet(outlet: Sink, mark: Callable[[Epoch], Mark | None]) -> Sink:
     """An outlet for one of the runs of a query: what its rows are, the run knows.
 
     Args:
@@ -104,7 +105,7 @@ def bound_outlet(outlet: Sink, mark: Callable[[int], Mark | None]) -> Sink:
     """
 
     def give(rows: DataFrame, epoch: int) -> None:
-        told = mark(epoch)
+        told = mark(Epoch(epoch))
         if told is not None and isinstance(outlet, Outlet):
             outlet.give(rows, epoch, told)
         elif told is not None and told.kind == "stable":

@@ -19,6 +19,7 @@ import fsspec
 
 from tether.core.accounts import Loss, SlotFacts
 from tether.core.errors import QueryRefusedError, TetherError
+from tether.core.ids import Epoch, Failures, Slot
 from tether.sources.gateway.messages import CommitNote
 from tether.spark.gateways.shares import gateway_share
 from tether.spark.logs.checkpoint import SparkCheckpoint
@@ -127,7 +128,7 @@ class GatewayKeeper:
                 self._story.add(
                     "items-lost",
                     "a gateway was lost",
-                    max(0, epoch),
+                    Epoch(max(0, epoch)),
                     stream=status.stream,
                     first=loss.first,
                     last=loss.last,
@@ -141,12 +142,12 @@ class GatewayKeeper:
         return [
             SlotFacts(
                 operator=f"{status.stream} at {self._links[at].calls.address}",
-                slot=at,
+                slot=Slot(at),
                 divergence=0.0,
                 theta=0.0,
-                failures=status.failures,
+                failures=Failures(status.failures),
                 losses=tuple(
-                    Loss(epoch=0, at_most=0.0, items=loss.at_most)
+                    Loss(epoch=Epoch(0), at_most=0.0, items=loss.at_most)
                     for loss in status.losses
                     if loss.last > status.readers[self._reader].since
                 ),
@@ -161,12 +162,12 @@ class GatewayKeeper:
     def _follow(self) -> None:
         while (next_ := self._epochs.get()) is not None:
             epoch, upto = next_
-            if self._committed(epoch):
+            if self._committed(Epoch(epoch)):
                 self._let_go(upto)
 
     def _committed(self, epoch: int) -> bool:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not self._checkpoint.committed(epoch):
+        while not self._checkpoint.committed(Epoch(epoch)):
             if time.monotonic() > deadline or not self._epochs.empty():
                 return False  # the epoch after this one says it, too
             time.sleep(LOOK_SECONDS)
@@ -176,7 +177,7 @@ class GatewayKeeper:
         if epoch < 0:
             return
         try:
-            ends = self._checkpoint.offsets(epoch)
+            ends = self._checkpoint.offsets(Epoch(epoch))
         except OSError:
             return  # Spark has forgotten it: a later epoch says more
         for at, link in enumerate(self._links):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tether.core.errors import QueryRefusedError
+from tether.core.ids import Slot
 from tether.planning.plans import plan
 from tether.policies.partially_active import PartiallyActive
 from tether.spark.graph.shape import topology_of_flow
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tether.spark.graph.prepared import PreparedOperator
 
 
-def copied_slots(flow: Flow, policies: Iterable[Policy]) -> dict[str, tuple[int, ...]]:
+def copied_slots(flow: Flow, policies: Iterable[Policy]) -> dict[str, tuple[Slot, ...]]:
     """Slots that get a copy, by operator: those that the policy's planner chooses.
 
     Raises:
@@ -30,7 +31,7 @@ def copied_slots(flow: Flow, policies: Iterable[Policy]) -> dict[str, tuple[int,
     rates = {one.name: 1.0 for one in flow.operators if one.name not in fed} | dict(policy.rates)
     topology = topology_of_flow(flow, rates)
     chosen = plan(topology, policy.copies, share=policy.share, planner=policy.planner, bound=False)
-    found = {one.name: chosen.numbers(one.name) for one in flow.operators}
+    found = {one.name: tuple(map(Slot, chosen.numbers(one.name))) for one in flow.operators}
     return {name: numbers for name, numbers in found.items() if numbers}
 
 

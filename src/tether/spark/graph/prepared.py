@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from tether.core.errors import BadValueError, QueryRefusedError
+from tether.core.ids import Slot
 from tether.core.placement import Placement
 from tether.declared import Linked, amplification_between, check_durable, counted
 from tether.engine.operators import QueryOperator, QuerySettings
@@ -118,7 +119,7 @@ class PreparedQuery:
         )
 
     @cached_property
-    def copied(self) -> dict[str, tuple[int, ...]]:
+    def copied(self) -> dict[str, tuple[Slot, ...]]:
         """Slots that get a copy, by operator."""
         return copied_slots(self.flow, [one.policy for one in self.operators.values()])
 

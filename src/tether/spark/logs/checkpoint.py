@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from tether.core.errors import QueryRefusedError, TetherError
+from tether.core.ids import Epoch, epoch_after, epoch_before
 from tether.sql.checkpoints import settle_checkpoints
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class SparkCheckpoint:
 
     # ---- going back ----------------------------------------------------------------------------
 
-    def check(self, read_from: int) -> None:
+    def check(self, read_from: Epoch) -> None:
         """Make sure that Spark can be taken back to an epoch.
 
         Raises:
@@ -69,22 +70,22 @@ class SparkCheckpoint:
                 "often, or let Spark keep more epochs.",
             )
 
-    def announce(self, read_from: int) -> None:
+    def announce(self, read_from: Epoch) -> None:
         """Say durably what is about to be done."""
         self._fs.makedirs(self._path("tether"), exist_ok=True)
         partial = self._path(f"{_NOTE}.writing")
         self._fs.pipe_file(partial, json.dumps({"read_from": read_from}).encode())
         self._fs.mv(partial, self._path(_NOTE))
 
-    def announced(self) -> int | None:
+    def announced(self) -> Epoch | None:
         """The epoch that an earlier driver was going back to when it died, if it was."""
         try:
             note = json.loads(self._fs.cat_file(self._path(_NOTE)))
         except FileNotFoundError:
             return None
-        return int(note["read_from"])
+        return Epoch(note["read_from"])
 
-    def go_back(self, read_from: int) -> None:
+    def go_back(self, read_from: Epoch) -> None:
         """Let Spark's next epoch be ``read_from``, with the rows that it had."""
         self._cut("commits", read_from - 1)
         for number, offset in enumerate(self.offsets(read_from)):
@@ -96,24 +97,24 @@ class SparkCheckpoint:
         """All is done."""
         self._fs.rm_file(self._path(_NOTE))
 
-    def rows_of(self, epoch: int) -> list[Any]:
+    def rows_of(self, epoch: Epoch) -> list[Any]:
         """Which rows an epoch has, if the one before it is known: where sources end, and their files.
 
         Two runs of an epoch for which this is the same were given the same rows.
         """
-        before = self.offsets(epoch - 1) if epoch else []
+        before = self.offsets(epoch_before(epoch)) if epoch else []
         ends = self.offsets(epoch)
         return [
             [end, self._files(f"sources/{number}", last_list(start), last_list(end))]
             for number, (end, start) in enumerate(zip_longest(ends, before))
         ]
 
-    def next_epoch(self) -> int:
+    def next_epoch(self) -> Epoch:
         """The epoch that Spark starts with."""
-        newest = max((number for number, _, _ in self.entries("offsets")), default=-1)
-        return newest + 1 if newest < 0 or self.committed(newest) else newest
+        newest = Epoch(max((number for number, _, _ in self.entries("offsets")), default=-1))
+        return epoch_after(newest) if newest < 0 or self.committed(newest) else newest
 
-    def committed(self, epoch: int) -> bool:
+    def committed(self, epoch: Epoch) -> bool:
         """Whether Spark has committed an epoch."""
         self._fs.invalidate_cache(self._path("commits"))
         return bool(self._fs.exists(self._path(f"commits/{epoch}")))
@@ -165,7 +166,7 @@ class SparkCheckpoint:
             if number > last:
                 self._fs.rm_file(file)
 
-    def offsets(self, epoch: int) -> list[Any]:
+    def offsets(self, epoch: Epoch) -> list[Any]:
         """Where in each source the epoch ends."""
         lines = self._fs.cat_file(self._path(f"offsets/{epoch}")).decode().splitlines()
         offsets = []

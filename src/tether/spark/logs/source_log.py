@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import fsspec
 
+from tether.core.ids import Epoch
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -29,7 +31,7 @@ class SourceLog:
         self._url = f"{checkpoint}/tether/source"
         self._fs, self._root = fsspec.core.url_to_fs(self._url)
 
-    def kept(self, rows: DataFrame, epoch: int) -> DataFrame:
+    def kept(self, rows: DataFrame, epoch: Epoch) -> DataFrame:
         """The rows of an epoch, durable; those of its first run where it is run again."""
         if not self._fs.exists(f"{self._root}/{epoch}/{_DONE}"):
             rows.write.mode("overwrite").parquet(f"{self._url}/{epoch}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.errors import TetherError
+from tether.core.ids import Epoch, epoch_after, epoch_before
 from tether.spark.logs.checkpoint import SparkCheckpoint, last_list
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 class CutEpoch(msgspec.Struct, frozen=True):
     """How the query cut an epoch."""
 
-    epoch: int
+    epoch: Epoch
     entry: bytes
     """Spark's entry of ``offsets``."""
     rows: list[Any]
     """What identifies its rows; see :meth:`SparkCheckpoint.rows_of`."""
 
 
-def cut_epochs(checkpoint: SparkCheckpoint, epochs: Iterable[int]) -> dict[int, CutEpoch]:
+def cut_epochs(checkpoint: SparkCheckpoint, epochs: Iterable[Epoch]) -> dict[Epoch, CutEpoch]:
     """How the query cut some epochs.
 
     Raises:
@@ -66,14 +67,14 @@ class TwinCheckpoint(SparkCheckpoint):
         super().__init__(self.url)
         self._query, self._compact_every = SparkCheckpoint(checkpoint), compact_every
 
-    def make(self, snapshot: int) -> None:
+    def make(self, snapshot: Epoch) -> None:
         """Copy what a stream needs whose next epoch is the one after a snapshot.
 
         Raises:
             TetherError: It is not all there any more.
         """
         self.remove()
-        first = snapshot + 1
+        first = epoch_after(snapshot)
         self._query.check(first)
         self._put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
         if snapshot >= 0:
@@ -88,7 +89,7 @@ class TwinCheckpoint(SparkCheckpoint):
 
         The epoch before is the last that the twin has committed.
         """
-        before = self.offsets(cut.epoch - 1) if cut.epoch else []
+        before = self.offsets(epoch_before(cut.epoch)) if cut.epoch else []
         self._cut("commits", cut.epoch - 1)
         self._cut("offsets", cut.epoch - 1)
         for number, (end, files) in enumerate(cut.rows):

@@ -14,12 +14,13 @@ from typing import Any
 import fsspec
 
 from tether.core.errors import QueryRefusedError
+from tether.core.ids import Epoch
 
 _NOTE = "tether/unbacked-since"
 _log = logging.getLogger(__name__)
 
 
-def note_unbacked(checkpoint: str, epoch: int) -> None:
+def note_unbacked(checkpoint: str, epoch: Epoch) -> None:
     """Say durably that epochs from this one on are in no backup."""
     opened = _open(checkpoint)
     if opened is None:

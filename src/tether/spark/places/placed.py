@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import TetherError
+from tether.core.ids import Slot
 from tether.protocols.copies import seated
 from tether.spark.graph.flow import OperatorNode
 from tether.spark.graph.plan import SLOT, plan_of
@@ -46,7 +47,7 @@ class Placed:
         operators: Mapping[OperatorNode, PreparedOperator],
         *,
         safe: bool,
-        copied: Mapping[str, tuple[int, ...]] | None = None,
+        copied: Mapping[str, tuple[Slot, ...]] | None = None,
     ) -> None:
         self._session = session
         self._anchors: dict[object, Anchor] = {}
@@ -86,7 +87,7 @@ class Placed:
             self._anchors[slots] = Anchor(self._session, slots)
         return self._anchors[slots]
 
-    def _seated(self, node: OperatorNode, copies: tuple[int, ...]) -> Anchor | None:
+    def _seated(self, node: OperatorNode, copies: tuple[Slot, ...]) -> Anchor | None:
         """Place an operator's seats so that no copy sits beside its slot; try several times."""
         # A session that brings its own plans brings its own places; see tether.testing.inprocess.
         own = getattr(self._session, "tether_places", None)

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 
 from tether.chaos.faults import reach
 from tether.core.errors import BadValueError
+from tether.core.ids import Epoch, epoch_after, epoch_before
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.lane import LanePlan
 from tether.engine.query.ledger import Spread, bound_of, progress_of, tentative, totals_of
@@ -91,7 +92,7 @@ class EpochDriver:
         self.stopping = False
         """Whether the user has asked for the end: an epoch that breaks off now has not failed."""
         self._running: Running | None = None
-        self._lost: tuple[int, str] | None = None
+        self._lost: tuple[Epoch, str] | None = None
         """The epoch that could not be run because slots had lost their state, and what they said."""
         self._restarted = False
         """Whether Spark has started its stream again, in another session, since the last epoch."""
@@ -197,7 +198,7 @@ class EpochDriver:
         self.feed.begin(query_id, name)
         self._started.set()
 
-    def __call__(self, rows: DataFrame, epoch: int) -> None:
+    def __call__(self, rows: DataFrame, epoch: Epoch) -> None:
         """Run one epoch to the point where Spark may commit it."""
         with self._at_work:
             try:
@@ -211,7 +212,7 @@ class EpochDriver:
                     raise
                 raise told_to_spark(error, stopping=self.stopping) from None
 
-    def _run(self, rows: DataFrame, epoch: int) -> None:
+    def _run(self, rows: DataFrame, epoch: Epoch) -> None:
         if self._running is None:
             self._running = self._open(rows.sparkSession, epoch)
         elif self._opened_early:
@@ -251,7 +252,7 @@ class EpochDriver:
             return None
 
         def newest() -> int:
-            found = runner.books.newest_snapshot(runner.committed_epoch + 1)
+            found = runner.books.newest_snapshot(epoch_after(runner.committed_epoch))
             return -1 if found is None else found.epoch
 
         return newest
@@ -261,7 +262,7 @@ class EpochDriver:
             for ledger in self.ledgers():
                 ledger.note_sources(self.gateways.facts())
 
-    def _open(self, session: SparkSession, epoch: int) -> Running:
+    def _open(self, session: SparkSession, epoch: Epoch) -> Running:
         self._started.wait(60)
         if epoch > 0 and self.query.keeps_backups:
             refuse_unbacked(self._checkpoint)
@@ -419,7 +420,7 @@ class EpochDriver:
         first = running.runners[0]
         last = first.committed_epoch
         if not self._spark_committed(first.cluster.session, last):
-            last -= 1  # it is run again: what is made durable must be without it
+            last = epoch_before(last)  # it is run again: what is made durable must be without it
         for runner in running.runners:
             if flush:
                 runner.flush(min(last, runner.committed_epoch))
@@ -429,7 +430,7 @@ class EpochDriver:
             runner.release()
         self.story.add("stopped", "query stopped", last, flushed=flush)
 
-    def _spark_committed(self, session: SparkSession, epoch: int) -> bool:
+    def _spark_committed(self, session: SparkSession, epoch: Epoch) -> bool:
         """Whether Spark's own commit log, wherever it is, has the epoch."""
         try:
             session.read.text(f"{self._checkpoint}/commits/{epoch}").collect()

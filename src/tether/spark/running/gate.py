@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from tether.core.ids import Epoch
+
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
@@ -25,7 +27,7 @@ class Gate:
     def __init__(
         self,
         changed: threading.Condition,
-        committed: Callable[[int], bool],
+        committed: Callable[[Epoch], bool],
         over: Callable[[], bool],
     ) -> None:
         self._changed, self._committed, self._over = changed, committed, over
@@ -51,7 +53,7 @@ class Gate:
             self.in_epoch = False
             self._changed.notify_all()
 
-    def stands(self, last: int) -> bool:
+    def stands(self, last: Epoch) -> bool:
         """Whether main stands still after its epoch ``last``, and Spark has committed that one."""
         if self.in_epoch or not self.held:
             return False

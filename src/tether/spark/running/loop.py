@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark import InheritableThread
 
 from tether.core.errors import TetherError
+from tether.core.ids import NEVER, Epoch, epoch_after, epoch_before
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,29 +30,31 @@ class BehindLoop:
     def __init__(self, runner: Runner[SparkCluster], spool: Spool, staleness: int) -> None:
         self._runner, self._spool, self._staleness = runner, spool, staleness
         self._changed = threading.Condition()
-        self._wanted = self._done = -1
+        self._wanted = self._done = NEVER
         self._failure: BaseException | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def start(self, session: SparkSession, epoch: int) -> None:
+    def start(self, session: SparkSession, epoch: Epoch) -> None:
         """Begin; epochs whose rows wait from an earlier run of the query are done first."""
         self._done = self._runner.committed_epoch
-        self._wanted = epoch - 1
+        self._wanted = epoch_before(epoch)
         self._thread = InheritableThread(
             target=self._work, args=(session,), name="tether-behind", daemon=True
         )
         self._thread.start()
         self._await(epoch - 1 - self._staleness)
 
-    def follow(self, epoch: int) -> None:
+    def follow(self, epoch: Epoch) -> None:
         """The rows of an epoch are there; return once the part ahead may run the next one.
 
         Raises:
             TetherError: The part behind has failed.
         """
         with self._changed:
-            self._done = min(self._done, epoch - 1)  # an epoch that is run again comes here again
+            self._done = min(
+                self._done, epoch_before(epoch)
+            )  # an epoch that is run again comes here again
             self._wanted = epoch
             self._changed.notify_all()
         self._await(epoch - self._staleness)
@@ -95,7 +98,7 @@ class BehindLoop:
                 self._failure = error
                 self._changed.notify_all()
 
-    def _next(self) -> int | None:
+    def _next(self) -> Epoch | None:
         with self._changed:
             self._changed.wait_for(lambda: self._done < self._wanted or self._stopping)
-            return self._done + 1 if self._done < self._wanted else None
+            return epoch_after(self._done) if self._done < self._wanted else None

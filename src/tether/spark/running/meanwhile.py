@@ -14,6 +14,7 @@ import msgspec
 
 from tether.chaos.faults import reach
 from tether.core.errors import TetherError
+from tether.core.ids import NEVER, Epoch, epoch_after, epoch_before
 from tether.engine.query.room import lacking_room
 from tether.engine.query.twin import record_twin, save_twin
 from tether.engine.recovery.lost import is_loss, what_was_lost
@@ -94,7 +95,7 @@ class Meanwhile:
         self._failure: BaseException | None = None
         self._twin: Twin | None = None
         self._threads: list[threading.Thread] = []
-        self._cuts: dict[int, CutEpoch] = {}
+        self._cuts: dict[Epoch, CutEpoch] = {}
         self._failed_twins, self._farthest = 0, -1
         self._ran_since_twin = 0
         self._saved: Statuses = {}
@@ -116,7 +117,7 @@ class Meanwhile:
         return self._protocol.phase == "whole"
 
     @property
-    def tentative_since(self) -> int | None:
+    def tentative_since(self) -> Epoch | None:
         """First epoch whose rows are tentative, if any are."""
         state = self._protocol
         if state.note is None or state.kind(state.note.since) == "stable":
@@ -158,25 +159,25 @@ class Meanwhile:
         return replace(graph, sinks=sinks)
 
     def open(
-        self, lane: tuple[LaneGraph, LanePlan], runner: Runner[SparkCluster], epoch: int
+        self, lane: tuple[LaneGraph, LanePlan], runner: Runner[SparkCluster], epoch: Epoch
     ) -> None:
         """Main is about to run its first epoch: continue with what an earlier driver left."""
         with self._changed:
             self._lane, self._main = lane, runner
             self._clean_arenas(runner)
             newest = runner.books.newest_snapshot(epoch)
-            complete = runner.books.first_epoch - 1 if newest is None else newest.epoch
+            complete = epoch_before(runner.books.first_epoch) if newest is None else newest.epoch
             strategy, note = self._protocol.strategy, self._note.read()
             self._protocol, asked = to.resumed(note, complete, epoch, strategy=strategy)
             self._protocol = msgspec.structs.replace(self._protocol, tentative=not self._heals)
             if note is not None and self._protocol.phase != "over":
-                self._cuts = cut_epochs(self._log, range(note.snapshot + 1, epoch))
+                self._cuts = cut_epochs(self._log, map(Epoch, range(note.snapshot + 1, epoch)))
                 runner.books.aside.go_on_without((), self._how)
                 self._begin(note.since, "the driver was restarted")
             for one in asked:
                 self._obey(one)
 
-    def run(self, given: Mapping[Node, DataFrame], epoch: int) -> None:
+    def run(self, given: Mapping[Node, DataFrame], epoch: Epoch) -> None:
         """Run an epoch of main, with what is missing if anything is."""
         for attempt in range(TRIES):
             self._gate.enter()
@@ -198,16 +199,16 @@ class Meanwhile:
             self._ran_since_twin += 1
             self._tell(to.MainEnded(epoch=epoch))
             if self._heals and self.whole:
-                self._heal(epoch + 1)
+                self._heal(epoch_after(epoch))
             self._gate.leave()
 
-    def _go_on(self, epoch: int, why: str) -> bool:
+    def _go_on(self, epoch: Epoch, why: str) -> bool:
         """Slots of main are lost: go on without them. False: that cannot be, go back instead."""
         main = self._main
         assert main is not None
         with self._changed:
             newest = main.books.newest_snapshot(epoch)
-            snapshot = main.books.first_epoch - 1 if newest is None else newest.epoch
+            snapshot = epoch_before(main.books.first_epoch) if newest is None else newest.epoch
             if self.whole and not self._enabled:
                 return False
             there = self._probe(main, epoch)
@@ -231,7 +232,7 @@ class Meanwhile:
                 return True
             if not self._gate.in_epoch and self._main is not None:
                 self._no_twin = False
-                self._heal(self._protocol.main + 1)
+                self._heal(epoch_after(self._protocol.main))
                 return not self.whole
             return self._lossy()
 
@@ -239,31 +240,31 @@ class Meanwhile:
         main = self._main
         return main is not None and any(one.lossy for one in main.books.ledgers.values())
 
-    def _heal(self, epoch: int) -> None:
+    def _heal(self, epoch: Epoch) -> None:
         """Something may have been lost before this epoch: read it again."""
         main = self._main
         if main is None or self._no_twin or not self._lossy():
             return
         newest = main.books.newest_snapshot(epoch)
-        snapshot = main.books.first_epoch - 1 if newest is None else newest.epoch
+        snapshot = epoch_before(main.books.first_epoch) if newest is None else newest.epoch
         if not self._can_start(self._probe(main, epoch), snapshot, epoch):
             self._no_twin = True  # it was told; the bound covers the loss for good
             return
         self._begin(epoch, "slots have lost what the bound covers", snapshot=snapshot)
         self._tell(to.Lost(epoch=epoch, snapshot=snapshot))
 
-    def _can_start(self, there: Statuses, snapshot: int, epoch: int) -> bool:
+    def _can_start(self, there: Statuses, snapshot: Epoch, epoch: Epoch) -> bool:
         """Whether a twin can read the epochs since the snapshot, and has room; it is told if not."""
         why = lacking_room(there.values())
         try:
-            self._cuts = cut_epochs(self._log, range(snapshot + 1, epoch))
+            self._cuts = cut_epochs(self._log, map(Epoch, range(snapshot + 1, epoch)))
         except TetherError as error:
             why = f"{error.what} {error.why}"
         if why:
             self._story.add("no-twin", why, epoch)
         return not why
 
-    def _begin(self, epoch: int, why: str, **detail: object) -> None:
+    def _begin(self, epoch: Epoch, why: str, **detail: object) -> None:
         self._outstanding.begin()
         self._failed_twins, self._farthest = 0, -1
         if self._heals:
@@ -271,14 +272,14 @@ class Meanwhile:
         else:
             self._story.add("tentative", why, epoch, meanwhile=self._how, **detail)
 
-    def _probe(self, main: Runner[SparkCluster], epoch: int) -> Statuses:
+    def _probe(self, main: Runner[SparkCluster], epoch: Epoch) -> Statuses:
         """What slots that have their state as of the epoch before say; none if executors are dying."""
         try:
-            return main.cluster.ask(main.orders, "probe", epoch - 1)
+            return main.cluster.ask(main.orders, "probe", epoch_before(epoch))
         except Exception:
             return {}
 
-    def main_mark(self, epoch: int) -> Mark:
+    def main_mark(self, epoch: Epoch) -> Mark:
         """What main's rows of an epoch are."""
         if self._protocol.kind(epoch) == "stable":
             return Mark("stable", epoch)
@@ -286,17 +287,17 @@ class Meanwhile:
 
     def _fidelity(self) -> float:
         main = self._main
-        if main is None or self._protocol.kind(self._protocol.main + 1) == "stable":
+        if main is None or self._protocol.kind(epoch_after(self._protocol.main)) == "stable":
             return 1.0
         return fidelity_without(main.plan.settings.graph, main.books.aside.missing)
 
     # ---- the twin: called by its own thread ------------------------------------------------------
 
-    def cut(self, epoch: int) -> CutEpoch | None:
+    def cut(self, epoch: Epoch) -> CutEpoch | None:
         """How main cut an epoch; None where it has not ended it yet."""
         return self._cuts.get(epoch)
 
-    def twin_mark(self, epoch: int) -> Mark | None:
+    def twin_mark(self, epoch: Epoch) -> Mark | None:
         """What the twin's rows of an epoch are; None where it gives none."""
         if not self._protocol.speaks(epoch):
             return None
@@ -323,7 +324,7 @@ class Meanwhile:
             self._changed.wait_for(ready)
             self._ran_since_twin = 0
 
-    def twin_ended(self, twin: Twin, epoch: int) -> None:
+    def twin_ended(self, twin: Twin, epoch: Epoch) -> None:
         """The twin has come to the end of an epoch; take over if it has caught up."""
         with self._changed:
             if twin.ended:
@@ -382,14 +383,14 @@ class Meanwhile:
                 self._gate.held = False
         self._changed.notify_all()
 
-    def _record(self, runner: Runner[SparkCluster], epoch: int) -> None:
+    def _record(self, runner: Runner[SparkCluster], epoch: Epoch) -> None:
         try:
             record_twin(runner, epoch, self._saved)
         except Exception as error:  # whether it is durable, only the next start can tell
             self._give_up(error)
             raise
 
-    def _start_twin(self, number: int, snapshot: int) -> None:
+    def _start_twin(self, number: int, snapshot: Epoch) -> None:
         assert self._main is not None
         assert self._lane is not None
         graph, plan = self._lane
@@ -427,7 +428,7 @@ class Meanwhile:
                     self._give_up(error)
                     return
                 told = what_was_lost(error) if is_loss(error) else str(error).split("\n")[0]
-                self._story.add("twin-lost", told, self._protocol.twin or -1, number=twin.number)
+                self._story.add("twin-lost", told, self._protocol.twin or NEVER, number=twin.number)
                 self._tell(to.TwinLost(twin=twin.number))
 
     def _end_twin(self) -> None:
@@ -436,7 +437,7 @@ class Meanwhile:
             twin.end()
             twin.remove()
 
-    def _swap_in(self, epoch: int) -> None:
+    def _swap_in(self, epoch: Epoch) -> None:
         twin, old = self._twin, self._main
         assert twin is not None
         assert old is not None

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from tether.core.ids import Epoch
 from tether.engine.query.ledger import progress_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class RecentGlimpses:
         with self._lock:
             self._runs.append(deque())
 
-    def note(self, epoch: int, glimpses: Sequence[Glimpse], since: int | None = None) -> None:
+    def note(self, epoch: Epoch, glimpses: Sequence[Glimpse], since: int | None = None) -> None:
         """An epoch has been run; rows are tentative since another, if they are."""
         with self._lock:
             run = self._runs[-1]
@@ -43,7 +44,7 @@ class RecentGlimpses:
             while len(run) > self.keep:
                 run.popleft()
 
-    def progress(self, run: int, epoch: int) -> dict[str, Any] | None:
+    def progress(self, run: int, epoch: Epoch) -> dict[str, Any] | None:
         """What to add to Spark's report of an epoch; None where it is forgotten.
 
         Args:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from tether.core.errors import TetherError
+from tether.core.ids import Epoch
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.twin import open_twin
 from tether.observe.story import QuietStory
@@ -42,15 +43,15 @@ _COMPACT = "spark.sql.streaming.fileSource.log.compactInterval"
 class Lead(Protocol):
     """The run that a twin follows."""
 
-    def cut(self, epoch: int) -> CutEpoch | None:
+    def cut(self, epoch: Epoch) -> CutEpoch | None:
         """How main cut an epoch; None where it has not ended it yet."""
         ...
 
-    def twin_mark(self, epoch: int) -> Mark | None:
+    def twin_mark(self, epoch: Epoch) -> Mark | None:
         """What the twin's rows of an epoch are; None where it gives none."""
         ...
 
-    def main_mark(self, epoch: int) -> Mark:
+    def main_mark(self, epoch: Epoch) -> Mark:
         """What main's rows of an epoch are."""
         ...
 
@@ -58,7 +59,7 @@ class Lead(Protocol):
         """Wait for the twin's turn to use the cluster, and for main to be ahead of it."""
         ...
 
-    def twin_ended(self, twin: Twin, epoch: int) -> None:
+    def twin_ended(self, twin: Twin, epoch: Epoch) -> None:
         """The twin has come to the end of an epoch; take over if it has caught up."""
         ...
 
@@ -85,7 +86,7 @@ class Twin:
         self,
         *,
         number: int,
-        snapshot: int,
+        snapshot: Epoch,
         query: PreparedQuery,
         lane: tuple[LaneGraph, LanePlan],
         main: Runner[SparkCluster],
@@ -186,7 +187,7 @@ class Twin:
 
     # ---- an epoch ------------------------------------------------------------------------------
 
-    def _epoch(self, rows: DataFrame, epoch: int) -> None:
+    def _epoch(self, rows: DataFrame, epoch: Epoch) -> None:
         """What Spark calls with an epoch's rows."""
         try:
             self._run(rows, epoch)
@@ -196,7 +197,7 @@ class Twin:
                 self._failure = error
             raise told_to_spark(error, stopping=stopping) from None
 
-    def _run(self, rows: DataFrame, epoch: int) -> None:
+    def _run(self, rows: DataFrame, epoch: Epoch) -> None:
         self._lead.before_twin_epoch(self)
         cut = None if self.ended else self._lead.cut(epoch)
         if cut is None:
@@ -223,7 +224,7 @@ class Twin:
         self._at = session
         return self.runner
 
-    def _mark(self, epoch: int) -> Mark | None:
+    def _mark(self, epoch: Epoch) -> Mark | None:
         lead = self._lead
         return lead.main_mark(epoch) if self._is_main else lead.twin_mark(epoch)
 

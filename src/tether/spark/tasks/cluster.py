@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from tether.core.ids import Epoch
 from tether.spark.graph.plan import plan_of
 from tether.spark.places.held_back import HeldBackError
 from tether.spark.places.placed import Placed
@@ -105,7 +106,7 @@ class SparkCluster:
     def run(
         self,
         orders: Orders,
-        epoch: int,
+        epoch: Epoch,
         given: Mapping[Node, DataFrame],
         only: Collection[str] | None = None,
     ) -> Statuses:
@@ -142,7 +143,7 @@ class SparkCluster:
         orders: Orders,
         node: OperatorNode,
         by_slot: DataFrame,
-        epoch: int,
+        epoch: Epoch,
         purpose: Purpose = "epoch",
     ) -> DataFrame:
         program = orders.program(node.name, epoch, self._turn, purpose)
@@ -151,7 +152,7 @@ class SparkCluster:
 
     # ---- between epochs ------------------------------------------------------------------------
 
-    def ask(self, orders: Orders, purpose: Purpose, epoch: int) -> Statuses:
+    def ask(self, orders: Orders, purpose: Purpose, epoch: Epoch) -> Statuses:
         """Run a task without rows in every slot; give the reports of those that made one."""
         self._board.forget()
         for node in self._lane.operators:
@@ -159,14 +160,14 @@ class SparkCluster:
             discard(self._task(orders, node, rows, epoch, purpose), epoch)
         return self._board.take(epoch)
 
-    def clean(self, orders: Orders, epoch: int) -> None:
+    def clean(self, orders: Orders, epoch: Epoch) -> None:
         """Remove the arenas."""
         for node in self._lane.operators:
             with contextlib.suppress(Exception):  # best effort: the executors may be gone
                 rows = self._places.punctuation(node)
-                discard(self._task(orders, node, rows, epoch, "clean"), 0)
+                discard(self._task(orders, node, rows, epoch, "clean"), Epoch(0))
 
-    def table(self, orders: Orders, node: OperatorNode, name: str, epoch: int) -> DataFrame:
+    def table(self, orders: Orders, node: OperatorNode, name: str, epoch: Epoch) -> DataFrame:
         """The rows of one of an operator's tables, as of a committed epoch."""
         schema = self._lane.operators[node].table_schema(name)
         program = orders.program(node.name, epoch, self._turn, "read", name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch, Slot, each_slot
 from tether.spark.graph.flow import Node, OperatorNode, StepNode, evaluate
 from tether.spark.sinks import discard
 
@@ -43,7 +44,7 @@ class LaneGraph:
     nodes: Sequence[Node]
     operators: Mapping[OperatorNode, PreparedOperator]
     sinks: Sequence[tuple[Node, Sink]]
-    copied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    copied: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
 
 
 class EpochJobs:
@@ -64,7 +65,7 @@ class EpochJobs:
         lane: LaneGraph,
         placed: Placed,
         board: StatusBoard,
-        epoch: int,
+        epoch: Epoch,
         *,
         safe: bool,
         task: Task,
@@ -173,4 +174,6 @@ class EpochJobs:
 
 def _missing(statuses: Mapping[SlotId, SlotStatus], nodes: Iterable[OperatorNode]) -> set[SlotId]:
     """Slots of some operators that have not reported."""
-    return {SlotId(node.name, slot) for node in nodes for slot in range(node.slots)} - set(statuses)
+    return {SlotId(node.name, slot) for node in nodes for slot in each_slot(node.slots)} - set(
+        statuses
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tether.core.ids import Seat
 from tether.engine.slot.misplaced import misplaced
 from tether.spark.graph.plan import SLOT
 
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def own_rows(batches: Iterator[pa.RecordBatch], slot: int) -> Iterator[pa.RecordBatch]:
+def own_rows(batches: Iterator[pa.RecordBatch], seat: Seat) -> Iterator[pa.RecordBatch]:
     """The rows without their slot column, once it is sure that they belong here."""
     for batch in batches:
         where = batch.schema.get_field_index(SLOT)
         slots = batch.column(where).to_numpy()
-        if batch.num_rows and not ((slots == slot).all()):
+        if batch.num_rows and not ((slots == seat).all()):
             raise misplaced(
-                f"Rows of slot {slots[slots != slot][0]} came to the partition of slot {slot}."
+                f"Rows of slot {slots[slots != seat][0]} came to the partition of slot {seat}."
             )
         if batch.num_rows:
             yield batch.remove_column(where)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.accumulators import AccumulatorParam
 
 from tether.core.graph import SlotId
+from tether.core.ids import Epoch
 from tether.engine.messages import decode_status
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class StatusBoard:
         """Called by the driver: drop all reports so far."""
         self._newest.value = {}
 
-    def take(self, epoch: int) -> dict[SlotId, SlotStatus]:
+    def take(self, epoch: Epoch) -> dict[SlotId, SlotStatus]:
         """Called by the driver: newest reports of this epoch, by slot."""
         statuses = (decode_status(report) for report in list(self._newest.value.values()))
         return {SlotId(s.operator, s.slot): s for s in statuses if s.epoch == epoch}

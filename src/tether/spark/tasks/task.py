@@ -11,11 +11,13 @@ from pyspark import TaskContext
 
 from tether.core.errors import BackupError
 from tether.core.graph import SlotId
+from tether.core.ids import Seat
 from tether.engine.messages import encode_status
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.beside import SlotBesideEpochs
 from tether.engine.slot.misplaced import misplaced
 from tether.engine.slot.residents import ArenaHost
+from tether.protocols.copies import silent_number
 from tether.spark.tasks.own_rows import own_rows
 from tether.state.executor import executor_process
 from tether.state.identity import Owner
@@ -60,7 +62,7 @@ class SlotTask:
             for _ in batches:  # a worker that leaves input unread is not used again by Spark
                 pass
         if purpose == "clean":
-            host.forget(self._program, control.arena_number(slot, seat))
+            host.forget(self._program, control.resident_id(slot, seat))
         elif purpose == "flush":
             work.flush()
         elif purpose == "probe":
@@ -77,7 +79,7 @@ class SlotTask:
             self._board.report(SlotId(control.operator, slot), encode_status(work.status))
 
     def _copy(
-        self, seat: int, host: ArenaHost, task: str, batches: Iterator[pa.RecordBatch]
+        self, seat: Seat, host: ArenaHost, task: str, batches: Iterator[pa.RecordBatch]
     ) -> None:
         """Do as the slot's voice does, and say nothing; report under a number behind all slots."""
         control = self._program.control
@@ -93,7 +95,7 @@ class SlotTask:
                 for _ in work.run(own_rows(batches, seat)):
                     pass
             elif control.purpose == "clean":
-                host.forget(program, control.arena_number(slot, seat))
+                host.forget(program, control.resident_id(slot, seat))
             elif control.purpose == "probe":
                 work.probe()
         except (LostStateError, BackupError):
@@ -101,6 +103,6 @@ class SlotTask:
         for _ in batches:  # a worker that leaves input unread is not used again by Spark
             pass
         if work.status is not None:
-            number = control.slots + seat
+            number = silent_number(control.slots, seat)
             status = msgspec.structs.replace(work.status, slot=number)
             self._board.report(SlotId(control.operator, number), encode_status(status))

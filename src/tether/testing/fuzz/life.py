@@ -15,6 +15,7 @@ import msgspec
 import tether
 from tether.chaos.faults import Fault, release
 from tether.core.errors import TetherError
+from tether.core.ids import Epoch, ResidentId, epoch_after
 from tether.core.windows import Decaying, Hopping, Sliding
 from tether.engine.slot.residents import attached
 from tether.engine.writing import writer
@@ -170,19 +171,19 @@ class Life:
         for name in (*names, ""):
             now = query.bound(name or None)
             bounds[name] = {field: _plain(getattr(now, field)) for field in BOUNDS}
-        states = {name: self._states(query, name, epoch) for name in names}
+        states = {name: self._states(query, name, Epoch(epoch)) for name in names}
         self._tell(told=epoch, bounds=bounds, states=states)
 
-    def _states(self, query: Query, name: str, epoch: int) -> list[Any]:
+    def _states(self, query: Query, name: str, epoch: Epoch) -> list[Any]:
         """What each slot holds at the end of an epoch; nothing where it holds nothing of that."""
         found: list[Any] = []
         for runner in query._driver.runners:
             if name not in runner.books.operators:
                 continue
-            program = runner.orders.program(name, epoch + 1, 0)
+            program = runner.orders.program(name, epoch_after(epoch), 0)
             for slot in range(runner.books.operators[name].slots):
                 owner = Owner.of(self._session.executor(slot))
-                with attached(program, slot, owner) as resident:
+                with attached(program, ResidentId(slot), owner) as resident:
                     there = resident.found and resident.state.version == epoch
                     found.append(_contents(resident.state) if there else None)
         return found
