@@ -25,7 +25,7 @@ from tether.core.placement import Placement
 from tether.core.thresholds import operator_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tether.core.amplification import Amplification
     from tether.core.budget import Budget
@@ -226,9 +226,17 @@ def bound_of_query(
         inf
     """
     spread = amplification or _not_known([account.operator for account in accounts])
+    drawn: dict[tuple[str, float | None], _Books] = {}
+
+    def books_of(account: Account, now: float | None) -> _Books:
+        key = (account.operator, now)
+        if key not in drawn:  # every operator behind this one asks for them
+            drawn[key] = _books(account, now)
+        return drawn[key]
+
     targets = [account for account in accounts if only in (None, account.operator)]
-    told = [_summed(target, accounts, spread, shared) for target in targets]
-    own = [_books(account, account.now) for account in targets]
+    told = [_summed(target, accounts, spread, shared, books_of) for target in targets]
+    own = [books_of(account, account.now) for account in targets]
     # Under an exact policy an operator loses nothing that others could come to feel; but it may have
     # lost something under another one before.
     inexact = {
@@ -321,7 +329,11 @@ class _Sums(NamedTuple):
 
 
 def _summed(
-    target: Account, accounts: Sequence[Account], spread: Amplification, shared: Budget | None
+    target: Account,
+    accounts: Sequence[Account],
+    spread: Amplification,
+    shared: Budget | None,
+    books_of: Callable[[Account, float | None], _Books],
 ) -> _Sums:
     parts: list[tuple[Exact, ...]] = []
     for source in accounts:
@@ -330,7 +342,7 @@ def _summed(
             continue
         # A loss counts as long as it is in the state of the one that is looked at, which may be some
         # epochs behind the other; for ever, where nobody knows what becomes of it there.
-        books = _books(source, target.now if factor < math.inf else None)
+        books = books_of(source, target.now if factor < math.inf else None)
         worst = [lost + more for lost, more in zip(books.paid, books.at_risk, strict=True)]
         own = (_of_copies(source, slots) for slots in (*books, worst))
         parts.append(tuple(times(factor, one) for one in (_share(source), *own)))

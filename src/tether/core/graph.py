@@ -181,41 +181,72 @@ class Graph(msgspec.Struct, frozen=True):
 
     def channels(self) -> tuple[Channel, ...]:
         """Every channel, those from the source first."""
-        fed = {edge.target for edge in self.edges if not edge.feedback}
-        found = [
+        fed = self._fed()
+        sources = [
             Channel(SlotId(SOURCE, slot.slot), slot)
             for slot in self.slots
             if slot.operator not in fed
         ]
-        for edge in self.edges:
-            for sender in each_slot(self._slots(edge.source)):
-                for receiver in each_slot(self._slots(edge.target)):
-                    if edge.wiring == "shuffle" or sender == receiver:
-                        ends = SlotId(edge.source, sender), SlotId(edge.target, receiver)
-                        found.append(Channel(*ends, edge.feedback))
-        return tuple(found)
+        between = [
+            Channel(SlotId(edge.source, sender), SlotId(edge.target, receiver), edge.feedback)
+            for edge in self.edges
+            for sender in each_slot(self._slots(edge.source))
+            for receiver in self._other_ends(edge, edge.target, sender)
+        ]
+        return (*sources, *between)
 
     def inputs(self, slot: SlotId) -> tuple[Channel, ...]:
         """Channels into a slot."""
-        return tuple(channel for channel in self.channels() if channel.receiver == slot)
+        source = () if slot.operator in self._fed() else (SlotId(SOURCE, slot.slot),)
+        return tuple(Channel(sender, slot) for sender in source) + tuple(
+            Channel(SlotId(edge.source, sender), slot, edge.feedback)
+            for edge in self.edges
+            if edge.target == slot.operator
+            for sender in self._other_ends(edge, edge.source, slot.slot)
+        )
 
     def outputs(self, slot: SlotId) -> tuple[Channel, ...]:
         """Channels out of a slot."""
-        return tuple(channel for channel in self.channels() if channel.sender == slot)
+        return tuple(
+            Channel(slot, SlotId(edge.target, receiver), edge.feedback)
+            for edge in self.edges
+            if edge.source == slot.operator
+            for receiver in self._other_ends(edge, edge.target, slot.slot)
+        )
+
+    def _fed(self) -> set[str]:
+        """Operators that have another input than the source."""
+        return {edge.target for edge in self.edges if not edge.feedback}
+
+    def _other_ends(self, edge: Edge, operator: str, slot: Slot) -> Iterable[Slot]:
+        """Slots of an operator that an edge connects with a slot of the other one."""
+        return (slot,) if edge.wiring == "one-to-one" else each_slot(self._slots(operator))
 
     def upstream(self, slots: Iterable[SlotId]) -> frozenset[SlotId]:
         """These slots and all that send to them, directly or not, feedback included."""
-        ways = [channel for channel in self.channels() if not channel.from_source]
-        return frozenset(
-            _closure(slots, lambda one: [way.sender for way in ways if way.receiver == one])
-        )
+        return self._connected(slots, [(edge.target, edge.source, edge) for edge in self.edges])
 
     def downstream(self, slots: Iterable[SlotId]) -> frozenset[SlotId]:
         """These slots and all that they send to, directly or not, feedback included."""
-        ways = self.channels()
-        return frozenset(
-            _closure(slots, lambda one: [way.receiver for way in ways if way.sender == one])
-        )
+        return self._connected(slots, [(edge.source, edge.target, edge) for edge in self.edges])
+
+    def _connected(
+        self, slots: Iterable[SlotId], ways: Iterable[tuple[str, str, Edge]]
+    ) -> frozenset[SlotId]:
+        """What can be reached from some slots. Looks at slots and edges, not at every channel."""
+        leading: dict[str, list[tuple[str, Edge]]] = {}
+        for near, far, edge in ways:
+            leading.setdefault(near, []).append((far, edge))
+        whole: set[str] = set()  # operators of which every slot is reached already
+
+        def following(one: SlotId) -> Iterable[SlotId]:
+            for far, edge in leading.get(one.operator, ()):
+                if far not in whole:
+                    if edge.wiring == "shuffle":
+                        whole.add(far)
+                    yield from (SlotId(far, s) for s in self._other_ends(edge, far, one.slot))
+
+        return frozenset(_closure(slots, following))
 
     def repeats(self, slot: SlotId) -> bool:
         """See :attr:`Node.repeats`."""

@@ -267,7 +267,5 @@ def resumed(complete: SnapshotNumber | None, epoch: Epoch = NEVER) -> Coordinato
         >>> resumed(4, 40).next_number
         5
     """
-    number = 0 if complete is None else complete + 1
-    return CoordinatorState(
-        next_number=SnapshotNumber(number), complete=complete, complete_epoch=epoch
-    )
+    number = SnapshotNumber(0 if complete is None else complete + 1)
+    return CoordinatorState(next_number=number, complete=complete, complete_epoch=epoch)

@@ -126,7 +126,8 @@ class SumByKey(Operator):
         keys, amounts = batch.column(0).to_numpy(), batch.column(1).to_numpy()
         self._sums.add(keys, amounts)
         if self._sends:
-            out.emit(_batch(sent_on(keys, self._keys), amounts))
+            sent = pa.array(sent_on(keys, self._keys))
+            out.emit(pa.RecordBatch.from_arrays([sent, batch.column(1)], schema=ROWS))
 
 
 def sent_on(keys: Array, of: int) -> Array:
@@ -154,7 +155,10 @@ class _Rows:
         keys, amounts = self._scenario.rows(self._epoch)
         for _ in range(place):  # operators before it have had their rows, and did not run again
             keys = sent_on(keys, self._scenario.keys)
-        return [[_batch(*both)] for both in zip(keys, amounts, strict=True)]
+        size = self._scenario.batch
+        # One batch for all, cut into pieces: thousands of small ones take longer than to apply them.
+        every = _batch(keys.ravel(), amounts.ravel())
+        return [[every.slice(first, size)] for first in range(0, keys.size, size)]
 
 
 class EpochWorld:

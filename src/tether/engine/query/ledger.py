@@ -210,8 +210,8 @@ class Ledger:
         divergence, theta, inherited = self._at_risk(slot)
         if slot in self._in_doubt and not (self._policy.recovery.exact and not self._losses[slot]):
             divergence, theta = None, math.inf
-        records = list(self._losses[slot].values())
-        losses = counted(records, self._policy, self._placement, self._window)
+        records = self._losses[slot].values()
+        losses = counted(records, self._policy, self._placement, self._window) if records else ()
         if slot in self._untold:
             losses += (Loss(epoch=Epoch(0), at_most=math.inf),)
         return SlotFacts(
