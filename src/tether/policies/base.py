@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from msgspec.structs import replace
 
 from tether.core.budget import Budget
-from tether.core.ids import Failures
+from tether.core.ids import Epoch, Failures
 from tether.policies.events import EpochApplied, Event, Flushed, Recovered
 from tether.policies.instructions import BackUpState, Instruction, RecordFailures
 from tether.policies.memory import SlotPolicyState
@@ -16,7 +16,7 @@ from tether.policies.memory import SlotPolicyState
 if TYPE_CHECKING:
     from tether.core.placement import Placement
     from tether.core.windows import Window
-    from tether.policies.policy import SnapshotSchedule
+    from tether.policies.policy import CopyChoice, SnapshotSchedule
 
 S = TypeVar("S", bound=SlotPolicyState)
 
@@ -68,6 +68,20 @@ class BasePolicy:
     def snapshots(self) -> SnapshotSchedule | None:
         """It takes none."""
         return None
+
+    @property
+    def heal(self) -> SnapshotSchedule | None:
+        """Losses are not made good later."""
+        return None
+
+    @property
+    def copying(self) -> CopyChoice | None:
+        """No slot has a copy."""
+        return None
+
+    def is_exact_point(self, epoch: Epoch) -> bool:  # noqa: ARG002
+        """Only what must be is saved."""
+        return False
 
     def initial(self) -> Any:
         """State of a slot that has never failed."""

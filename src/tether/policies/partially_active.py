@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tether.planning.planners import PlannerName
     from tether.policies.events import Event
     from tether.policies.instructions import Instruction
+    from tether.policies.policy import CopyChoice
     from tether.policies.recovery import Recovery
 
 
@@ -93,6 +94,11 @@ class PartiallyActive(BasePolicy):
     def name(self) -> str:
         """Word by which the policy is known."""
         return "partially-active"
+
+    @property
+    def copying(self) -> CopyChoice:
+        """As this policy has it."""
+        return self
 
     @property
     def recovery(self) -> Recovery:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tether.core.ids import Failures
+from tether.core.ids import Epoch, Failures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from tether.core.budget import Budget
     from tether.core.placement import Placement
     from tether.core.windows import Window
+    from tether.planning.planners import PlannerName
     from tether.policies.events import Event
     from tether.policies.instructions import Instruction
     from tether.policies.memory import SlotPolicyState
     from tether.policies.recovery import Recovery
+    from tether.protocols.take_over import Strategy
 
 
 class SnapshotSchedule(Protocol):
@@ -46,6 +48,40 @@ class SnapshotSchedule(Protocol):
         """Intervals after which a snapshot that is not complete is given up."""
         ...
 
+    @property
+    def meanwhile(self) -> Literal["skip", "stale"] | None:
+        """What the query does after a loss until a twin has taken over; None: it goes back itself."""
+        ...
+
+    @property
+    def strategy(self) -> Strategy:
+        """How the query and its twin share the cluster."""
+        ...
+
+
+class CopyChoice(Protocol):
+    """Which slots get a copy; what a policy that has any must say."""
+
+    @property
+    def copies(self) -> int | None:
+        """How many."""
+        ...
+
+    @property
+    def share(self) -> float | None:
+        """How many, as a part of all slots."""
+        ...
+
+    @property
+    def planner(self) -> PlannerName:
+        """Who chooses them."""
+        ...
+
+    @property
+    def rates(self) -> Mapping[str, float | tuple[float, ...]]:
+        """Rows per second out of the slots of operators that read the source."""
+        ...
+
 
 class Policy(Protocol):
     """A fault-tolerance policy: immutable settings and a pure transition function."""
@@ -68,6 +104,20 @@ class Policy(Protocol):
     @property
     def snapshots(self) -> SnapshotSchedule | None:
         """When snapshots of all slots begin; None where it takes none."""
+        ...
+
+    @property
+    def heal(self) -> SnapshotSchedule | None:
+        """How often all slots save all that they have, so that a twin can make losses good; or None."""
+        ...
+
+    @property
+    def copying(self) -> CopyChoice | None:
+        """Which slots get a copy; None where none does."""
+        ...
+
+    def is_exact_point(self, epoch: Epoch) -> bool:
+        """Whether all slots save all that they have at the end of an epoch."""
         ...
 
     @property

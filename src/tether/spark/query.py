@@ -16,7 +16,7 @@ from tether.spark.actions import offer_actions
 from tether.spark.gateways.folded import with_folding
 from tether.spark.gateways.found import gateway_leaves
 from tether.spark.gateways.keeper import GatewayKeeper
-from tether.spark.graph.exactness import barrier_of, heal_of
+from tether.spark.graph.exactness import heal_of, snapshots_of
 from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
 from tether.spark.graph.shape import graph_of_flow, topology_of_flow
@@ -346,7 +346,7 @@ def start_query(
     try:
         backed = any(opened and opened.store.read_manifest() is not None for opened in stores)
         claim_checkpoint(checkpoint, known=backed)
-        rewinds = barrier_of(query) is not None
+        rewinds = snapshots_of(query) is not None
         if rewinds:
             finish_rewind(SparkStream(checkpoint, (sink for _, sink in query.sinks)))
         leaves = gateway_leaves(query.flow)

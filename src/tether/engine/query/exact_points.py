@@ -12,7 +12,6 @@ from tether.backup.commits import CommitRecord
 from tether.backup.names import slot_key
 from tether.core.ids import Epoch, SnapshotNumber, epoch_before
 from tether.engine.query.commit_entries import slot_commit
-from tether.policies.approximate import Approximate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +32,8 @@ class ExactPoints:
     def __init__(self, books: Books) -> None:
         self._books = books
         policies = [one.policy for one in books.operators.values()]
-        heals = [p for p in policies if isinstance(p, Approximate) and p.heal is not None]
-        self._policy = heals[0] if len(heals) == len(policies) and heals else None
+        all_heal = all(policy.heal is not None for policy in policies)
+        self._policy = policies[0] if all_heal else None
         self._due: tuple[Epoch, dict[str, SlotCommit]] | None = None
 
     def begin(self, epoch: Epoch) -> None:

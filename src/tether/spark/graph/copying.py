@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tether.core.errors import QueryRefusedError
 from tether.core.ids import Slot
 from tether.planning.plans import plan
-from tether.policies.partially_active import PartiallyActive
 from tether.spark.graph.shape import topology_of_flow
 
 if TYPE_CHECKING:
@@ -24,13 +23,13 @@ def copied_slots(flow: Flow, policies: Iterable[Policy]) -> dict[str, tuple[Slot
     Raises:
         BadValueError: There are too few copies for any output, or rates of unknown operators.
     """
-    policy = next((one for one in policies if isinstance(one, PartiallyActive)), None)
-    if policy is None:
+    choice = next((one.copying for one in policies if one.copying is not None), None)
+    if choice is None:
         return {}
     fed = {one.name for one in flow.operators if flow.senders(one)}
-    rates = {one.name: 1.0 for one in flow.operators if one.name not in fed} | dict(policy.rates)
+    rates = {one.name: 1.0 for one in flow.operators if one.name not in fed} | dict(choice.rates)
     topology = topology_of_flow(flow, rates)
-    chosen = plan(topology, policy.copies, share=policy.share, planner=policy.planner, bound=False)
+    chosen = plan(topology, choice.copies, share=choice.share, planner=choice.planner, bound=False)
     found = {one.name: tuple(map(Slot, chosen.numbers(one.name))) for one in flow.operators}
     return {name: numbers for name, numbers in found.items() if numbers}
 
@@ -41,7 +40,7 @@ def check_copies(operators: Iterable[PreparedOperator], *, one_executor: bool) -
     Raises:
         QueryRefusedError: Says why, and what to do.
     """
-    copied = [one for one in operators if isinstance(one.policy, PartiallyActive)]
+    copied = [one for one in operators if one.policy.copying is not None]
     if copied and one_executor:
         raise QueryRefusedError(
             "Copies of slots need a second executor.",

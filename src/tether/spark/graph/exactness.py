@@ -7,8 +7,6 @@ import re
 from typing import TYPE_CHECKING
 
 from tether.core.errors import QueryRefusedError
-from tether.policies.approximate import Approximate
-from tether.policies.barrier import Barrier
 from tether.protocols.rewind import check_source
 from tether.protocols.snapshots import WAIT_EPOCHS
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tether.policies.policy import Policy
+    from tether.policies.policy import Policy, SnapshotSchedule
     from tether.spark.graph.flow import SourceNode
     from tether.spark.graph.prepared import PreparedQuery
 
@@ -46,27 +44,26 @@ def same_again(rows: DataFrame) -> bool:
     return bool(plan.deterministic()) and _BY_CLOCK.search(plan.toString()) is None
 
 
-def barrier_of(query: PreparedQuery) -> Barrier | None:
-    """The policy of a query that takes snapshots, if it does."""
+def snapshots_of(query: PreparedQuery) -> SnapshotSchedule | None:
+    """When snapshots of a query begin, if it takes any."""
     schedules = [prepared.policy.snapshots for prepared in query.operators.values()]
-    return next((schedule for schedule in schedules if isinstance(schedule, Barrier)), None)
+    return next((schedule for schedule in schedules if schedule is not None), None)
 
 
-def heal_of(query: PreparedQuery) -> Barrier | None:
+def heal_of(query: PreparedQuery) -> SnapshotSchedule | None:
     """How often a query saves exact states, if losses under its policy are healed."""
-    policies = [prepared.policy for prepared in query.operators.values()]
-    heals = [p.heal for p in policies if isinstance(p, Approximate) and p.heal is not None]
-    return heals[0] if heals else None
+    heals = [prepared.policy.heal for prepared in query.operators.values()]
+    return next((heal for heal in heals if heal is not None), None)
 
 
-def _check_heal(query: PreparedQuery, heal: Barrier, *, again: bool) -> None:
+def _check_heal(query: PreparedQuery, heal: SnapshotSchedule, *, again: bool) -> None:
     """Refuse a query that could not be healed.
 
     Raises:
         QueryRefusedError: Says why.
     """
     whys = []
-    if any(getattr(one.policy, "heal", None) != heal for one in query.operators.values()):
+    if any(one.policy.heal != heal for one in query.operators.values()):
         whys.append("Only some operators would be: a twin is of the whole query.")
     if not again:
         whys.append("A source of the query cannot be read again.")
@@ -118,11 +115,11 @@ def check_exact(query: PreparedQuery) -> None:
     heal = heal_of(query)
     if heal is not None:
         _check_heal(query, heal, again=again)
-    barrier = barrier_of(query)
-    if barrier is None:
+    snapshots = snapshots_of(query)
+    if snapshots is None:
         return
     _check_shared(policies)
-    _check_retention(barrier, query.readable_epochs)
+    _check_retention(snapshots, query.readable_epochs)
 
 
 def _check_shared(policies: Sequence[Policy]) -> None:
@@ -140,17 +137,17 @@ def readable_epochs(session: SparkSession) -> int:
     return int(session.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
 
 
-def _check_retention(barrier: Barrier, kept: int) -> None:
+def _check_retention(snapshots: SnapshotSchedule, kept: int) -> None:
     """Spark forgets old offsets; those of the newest snapshot must still be there.
 
     Snapshots begin in time whatever the interval says (``core.snapshots``). An interval that could
     never be kept is refused, and so is a limit that leaves no room for a second try.
     """
     needed = FEWEST_EPOCHS
-    if barrier.by == "epochs":
-        needed = max(needed, int(barrier.interval * min(barrier.patience, 2)) + 2)
+    if snapshots.by == "epochs":
+        needed = max(needed, int(snapshots.interval * min(snapshots.patience, 2)) + 2)
     if needed > kept:
-        every = f"{barrier.interval:g} {barrier.by}"
+        every = f"{snapshots.interval:g} {snapshots.by}"
         raise QueryRefusedError(
             f"Snapshots every {every} cannot be relied on here.",
             why=f"After a loss the stream is read again from the newest one, but Spark keeps only the "

@@ -21,7 +21,7 @@ from tether.engine.query.opening import open_lane
 from tether.engine.query.rewinder import Rewinder
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.observe.story import Story
-from tether.spark.graph.exactness import barrier_of, heal_of, keeps_rows
+from tether.spark.graph.exactness import heal_of, keeps_rows, snapshots_of
 from tether.spark.graph.flow import unpack
 from tether.spark.graph.split import split
 from tether.spark.logs.checkpoint import SparkCheckpoint
@@ -139,8 +139,8 @@ class EpochDriver:
 
     def _make_meanwhile(self) -> Meanwhile | None:
         """Who sees to it that the query goes on after a loss, where its policy says so."""
-        barrier, left = barrier_of(self.query), unfinished(self._checkpoint)
-        if barrier is None:
+        snapshots, left = snapshots_of(self.query), unfinished(self._checkpoint)
+        if snapshots is None:
             refuse_unfinished(left)
             heal = heal_of(self.query)
             if heal is None:
@@ -155,14 +155,14 @@ class EpochDriver:
                 fail=self._fail,
                 heals=True,
             )
-        if barrier.meanwhile is None and left is None and not left_behind(self._checkpoint):
+        if snapshots.meanwhile is None and left is None and not left_behind(self._checkpoint):
             return None
         return Meanwhile(
             self.query,
             self._checkpoint,
             self.story,
-            how=barrier.meanwhile,
-            strategy=barrier.strategy,
+            how=snapshots.meanwhile,
+            strategy=snapshots.strategy,
             swap=self._swap,
             fail=self._fail,
         )
