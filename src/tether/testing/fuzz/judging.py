@@ -79,22 +79,27 @@ def schedule(program: Program) -> Iterable[Failure]:
     # A query that has ended for whatever reason takes its executors with it.
     always = program.arena_scope == "executor"
     careless = any(policy.kind == "none" for policy in program.policies())
+    # A driver that dies loses the feedback that its policy lets wait unsaved.
+    unsaved = any(stage.feeds_back for stage in program.stages) and any(
+        policy.kind == "approximate" and policy.lost_items for policy in program.policies()
+    )
     for strike in program.strikes:
         yield Failure(
             epoch=strike.epoch,
-            loses=always or careless or strike.action in LOSING,
+            loses=always or careless or unsaved or strike.action in LOSING,
             unforeseen=strike.action == "tear",
             what=f"{strike.action} at {strike.point}",
         )
     for event in program.events:
-        loses = always or careless or event.what not in ("restart", "crash")
+        spared = ("restart",) if unsaved else ("restart", "crash")
+        loses = always or careless or event.what not in spared
         yield Failure(
             epoch=event.epoch,
             loses=loses or event.policy is not None,
             unforeseen=event.what == "damage" or event.policy is not None,
             what=event.what,
         )
-    if (always or careless) and "fail" in program.sinks:
+    if (always or careless or unsaved) and "fail" in program.sinks:
         yield Failure(epoch=0, what="the sink fails")
 
 
