@@ -19,6 +19,7 @@ import tether.backup
 from tether.backup import LocalStore, ObjectStore, StoreAddress
 from tether.backup.objectio import ObjectFolder
 from tether.core.errors import BackupError, BackupLockedError
+from tether.core.process import Owner
 
 from .samples import record, run_epochs
 
@@ -136,6 +137,52 @@ def test_a_lease_that_ran_out_is_taken_over_and_the_old_holder_told(
         lock.check()  # the loser's release did not free what is not its own
     assert second.read_commits().history.last_epoch == 1
     assert "lock.json" not in folder.sizes()
+
+
+def pass_to(folder: ObjectFolder, **holder: Any) -> None:
+    """Let the lock object say that somebody else holds it."""
+    old = lease(folder)
+    old["holder"] |= holder
+    folder.replace("lock.json", msgspec.json.encode(old))
+
+
+def dead_process() -> dict[str, Any]:
+    """A process of this machine that was killed, as a lock names it."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    named = {"pid": child.pid, "process_started": Owner.of(child.pid).started}
+    child.kill()
+    child.wait()
+    return named
+
+
+def test_a_holder_that_is_known_to_be_dead_is_not_waited_for(
+    opened: Callable[..., ObjectStore], folder: ObjectFolder
+) -> None:
+    first, second = opened(), opened()
+    first.lock("one")
+    pass_to(folder, **dead_process())
+    with second.lock("two") as lock:
+        lock.check()
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        pytest.param({"numbers": "another boot pid:[1]"}, id="on-another-machine"),
+        pytest.param({"numbers": ""}, id="of-an-older-release"),
+        pytest.param({"pid": os.getpid()}, id="alive"),
+    ],
+)
+def test_a_holder_that_may_live_is_waited_for(
+    opened: Callable[..., ObjectStore], folder: ObjectFolder, holder: dict[str, Any]
+) -> None:
+    first, second = opened(), opened()
+    held = first.lock("one")
+    alive = {"process_started": Owner.of(os.getpid()).started} if "pid" in holder else {}
+    pass_to(folder, **dead_process() | holder | alive)
+    with pytest.raises(BackupLockedError, match="held by 'one'"):
+        second.lock("two")
+    held.release()
 
 
 def test_a_holder_knows_by_its_own_clock_that_its_lease_ran_out(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tether.core import process as process_module
 from tether.core.errors import ArenaError
 from tether.state import (
     Arena,
@@ -24,7 +25,6 @@ from tether.state import (
     arena_root,
     sweep,
 )
-from tether.state import identity as identity_module
 from tether.state import roots as roots_module
 from tether.state.header import MAGIC_WORD
 from tether.state.lock import DirectoryLock
@@ -273,7 +273,7 @@ def test_directories_differ_by_slot_and_query(tmp_path: Path, identity: Identity
 
 
 def test_without_a_boot_id_nothing_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = identity_module.boot_id()
-    monkeypatch.setattr(identity_module, "_BOOT_ID", Path("no such file"))
-    assert identity_module.boot_id() != known
-    assert identity_module.boot_id() == identity_module.boot_id()
+    known = process_module.boot_id()
+    monkeypatch.setattr(process_module, "_BOOT_ID", Path("no such file"))
+    assert process_module.boot_id() != known
+    assert process_module.boot_id() == process_module.boot_id()

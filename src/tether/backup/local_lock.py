@@ -13,6 +13,7 @@ import msgspec
 from tether.backup.files import explained, open_file, try_lock
 from tether.backup.protocol import HeldLock
 from tether.core.errors import BackupError, BackupLockedError
+from tether.core.process import Owner, process_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,11 +27,27 @@ class LockOwner(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     started_at: float
     """Unix seconds."""
+    numbers: str = ""
+    """Where the process number has this meaning; see :func:`tether.core.process.process_numbers`."""
+    process_started: str = ""
+    """By the kernel's clock, so that a later process of the same number is not taken for it."""
 
     @classmethod
     def here(cls, owner: str) -> LockOwner:
         """This process."""
-        return cls(owner=owner, pid=os.getpid(), host=socket.gethostname(), started_at=time.time())
+        return cls(
+            owner=owner,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started_at=time.time(),
+            numbers=process_numbers(),
+            process_started=Owner.of(os.getpid()).started,
+        )
+
+    def surely_dead(self) -> bool:
+        """Whether it is known here that the process has ended; of those elsewhere nothing is known."""
+        here = bool(self.process_started) and self.numbers == process_numbers()
+        return here and not Owner(self.pid, self.process_started).alive()
 
     def described(self) -> str:
         """One phrase for messages."""

@@ -39,7 +39,8 @@ class ObjectLock(HeldLock):
     * On S3 (and what speaks its conditional puts) the object is created, taken over and renewed
       only if nobody else changed it meanwhile; so of several that try, one gets it.
     * ``check`` asks the store, and refuses once the lease has run out by this process's clock.
-    * A holder that died without a word frees the lock when its lease has run out.
+    * A holder that died without a word frees the lock when its lease has run out; at once for a
+      successor on the same machine, which can see that the process is gone.
 
     Not guaranteed:
 
@@ -86,15 +87,15 @@ class ObjectLock(HeldLock):
         self._deadline = started + self._seconds
 
     def _take_over(self) -> bool:
-        """Replace a lease that has run out; false if it was given up a moment ago."""
+        """Replace a lease that binds nobody any more; false if it was given up a moment ago."""
         # The version first: if the holder renews in between, what we know is the stale one.
         version = self._version()
         there = self._read()
         if there is None:
             return False
-        if there.expires_at > time.time():
+        if there.expires_at > time.time() and not there.holder.surely_dead():
             raise locked_error(self._folder.url, _described(there))
-        _log.warning("Taking over the expired lock of %s.", _described(there))
+        _log.warning("Taking over the lock that was left by %s.", _described(there))
         try:
             self._folder.replace(_NAME, self._encoded(), version=version)
         except BackupError as error:

@@ -185,9 +185,9 @@ def strike(fault: Fault) -> bool:
     victim = os.getpid()
     of_driver = fault.point in (*DRIVER_POINTS, *DRIVER_STORE_POINTS)
     if fault.action in ("executor", "hang-executor"):
-        from tether.state.executor import executor_process, parent_of  # noqa: PLC0415 - only here
+        from tether.state.executor import own_executor, parent_of  # noqa: PLC0415 - only here
 
-        victim = executor_process()
+        victim = own_executor().pid
         if of_driver and os.getpid() not in (victim, parent_of(victim)):
             raise RuntimeError("a driver knows only those executors that it has started itself")
     if fault.action in ("hang", "hang-executor"):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tether.state.identity import Owner
-
+from tether.core.errors import ArenaError
+from tether.state.identity import Owner
 
 stand_in: int | None = None
 """What stands for the executor of this process, where Spark has not started it."""
@@ -25,13 +23,33 @@ def parent_of(pid: int) -> int:
     return int(stat.rsplit(")", 1)[1].split()[1])
 
 
-def executor_process() -> int:
-    """Process id of the executor's JVM that this Python worker serves.
+_known: dict[int, Owner] = {}
+"""The executor of each worker, by the number of its own process: a fork has another one."""
+
+
+def own_executor() -> Owner:
+    """The executor's JVM that this Python worker serves.
 
     Spark starts one Python daemon per executor, and the daemon forks the workers: the executor is
-    the grandparent.
+    the grandparent. It is looked up once. When the daemon dies, Spark goes on with the workers that
+    are idle; they have another parent by then, but serve the same executor.
+
+    Raises:
+        ArenaError: The daemon died before this worker's first task.
     """
-    return parent_of(os.getppid()) if stand_in is None else stand_in
+    if stand_in is not None:
+        return Owner.of(stand_in)
+    me = os.getpid()
+    if me not in _known:
+        executor = parent_of(os.getppid())
+        if not executor:
+            raise ArenaError(
+                "This Python worker does not know its executor.",
+                why="Spark's Python daemon, which started it, died before its first task.",
+                do="Nothing: Spark runs the task again in another worker.",
+            )
+        _known[me] = Owner.of(executor)
+    return _known[me]
 
 
 def executor_name(owner: Owner) -> str:

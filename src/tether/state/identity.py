@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
+from tether.core.process import Owner, boot_id
 from tether.state.header import LAYOUT
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_FALLBACK_BOOT = uuid.uuid4().hex
-
-
-def boot_id() -> str:
-    """A text that changes when the machine is started again.
-
-    Where the kernel gives none, one that changes with every process: then resident state is never
-    found again, which is safe.
-    """
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return _FALLBACK_BOOT
+__all__ = ["Identity", "Owner", "boot_id"]
 
 
 @dataclass(frozen=True)
@@ -63,38 +48,3 @@ _MEANING = {
     "boot": "the machine was started again since",
     "layout": "it was written by another version of Tether",
 }
-
-
-@dataclass(frozen=True)
-class Owner:
-    """The process that an arena must not outlive: an executor, by number and start time."""
-
-    pid: int
-    started: str
-
-    @classmethod
-    def of(cls, pid: int) -> Owner:
-        """The process that has this number now."""
-        return cls(pid, _start_time(pid))
-
-    def alive(self) -> bool:
-        """Whether that process, not another with the same number, still runs."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass  # there is one, of another user
-        return _start_time(self.pid) == self.started
-
-
-def _start_time(pid: int) -> str:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    # The second field is the command in parentheses and may itself hold spaces and parentheses.
-    after_command = stat.rpartition(")")[2].split()
-    if after_command[0] == "Z":
-        return "ended"  # not reaped yet, but dead
-    return after_command[19]

@@ -39,8 +39,11 @@ def python_workers(pid: int) -> list[int]:
 
 
 def _is_python(command: str) -> bool:
-    """Whether it is Spark's Python daemon, its own or ours, or one of its workers."""
-    return any(daemon in command for daemon in ("pyspark.daemon", WARM_DAEMON))
+    """Whether it is Spark's Python daemon, its own or ours, or one of its workers.
+
+    Not every command that names the daemon is one: Spark's JVM has it among its settings.
+    """
+    return any(f" -m {daemon} " in f"{command} " for daemon in ("pyspark.daemon", WARM_DAEMON))
 
 
 def kill(pid: int) -> bool:

@@ -88,6 +88,9 @@ class Program:
         # By value, for an address comes with every epoch; its options cannot be hashed.
         key = pickle.dumps((self.store, self.faults))
         if key not in _opened:
+            # The module that the operator comes from may be the one that makes the store's kind of
+            # address known to fsspec, and this may be the first that the process sees of it.
+            pickle.loads(self.operator)  # noqa: S301 - the query's own
             _opened[key] = with_trouble(
                 self.store.open(), self.faults, self.store.url, points=SLOT_STORE_POINTS
             )

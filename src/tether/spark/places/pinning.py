@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from tether.spark.graph.plan import SLOT
 from tether.spark.places.spreading import live_executors
-from tether.state.executor import executor_name, executor_process
-from tether.state.identity import Owner
+from tether.state.executor import executor_name, own_executor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +76,7 @@ class Anchor:
 def _where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa  # noqa: PLC0415 - in the executor
 
-    name = executor_name(Owner.of(executor_process()))
+    name = executor_name(own_executor())
     for batch in batches:
         names = pa.array([name] * batch.num_rows, pa.string())
         yield pa.RecordBatch.from_arrays([batch.column(0), names], ["slot", "executor"])

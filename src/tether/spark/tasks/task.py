@@ -19,8 +19,7 @@ from tether.engine.slot.misplaced import misplaced
 from tether.engine.slot.residents import ArenaHost
 from tether.protocols.copies import silent_number
 from tether.spark.tasks.own_rows import own_rows
-from tether.state.executor import executor_process
-from tether.state.identity import Owner
+from tether.state.executor import own_executor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,7 @@ class SlotTask:
         """Run the slot whose partition this is."""
         context = TaskContext.get()
         assert context is not None, "SlotTask runs inside a Spark task"
-        seat, host = context.partitionId(), ArenaHost(Owner.of(executor_process()))
+        seat, host = context.partitionId(), ArenaHost(own_executor())
         control = self._program.control
         seats = control.seats
         if seat >= (control.slots if seats is None else len(seats.runs)):
