@@ -46,7 +46,7 @@ def crash(stream: GatewayStream, *, power: bool = False) -> None:
     items = stream._items
     with items.lock:
         items.stopping = True
-        items.wanted.set()
+        items._handed.put(None)
     items.saver.join()
     items.log.close()
     items.marks.close()

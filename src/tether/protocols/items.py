@@ -55,7 +55,8 @@ class ReceiverState(msgspec.Struct, frozen=True, kw_only=True):
     def at_risk(self) -> int:
         """Items that a loss of the receiver now would lose: neither processed nor backed up."""
         safe = max(self.processed, self.backed_up)
-        return self.received - safe - sum(mark > safe for mark in self.punctuation)
+        pending = self.received - safe
+        return pending - sum(mark > safe for mark in self.punctuation) if self.punctuation else pending
 
 
 class ItemsArrived(msgspec.Struct, frozen=True, kw_only=True, tag="items-arrived"):
@@ -184,25 +185,27 @@ def _arrive(
     event: ItemsArrived | PunctuationArrived,
     l: float,  # noqa: E741
 ) -> _Step:
-    newest = event.first + (event.count if isinstance(event, ItemsArrived) else 1) - 1
-    known = dict(state.heard).get(event.sender, 0)
-    asked: list[ReceiverInstruction] = []
-    if newest > known:
-        skip = max(0, known + 1 - event.first)
-        last = state.received + newest - event.first + 1 - skip
-        asked.append(TakeItems(skip=skip, first=state.received + 1, last=last))
-        heard = tuple(sorted({**dict(state.heard), event.sender: newest}.items()))
-        state = replace(state, received=last, heard=heard)
-        if isinstance(event, PunctuationArrived):
-            state = replace(state, punctuation=(*state.punctuation, last))
-            asked.append(BackUpPunctuation(number=last))
-        if state.at_risk > l:
-            oldest = max(state.processed, state.backed_up) + 1
-            asked.append(BackUpItems(first=oldest, last=last))
-            state = _tidy(replace(state, backed_up=last))
+    items = event.count if isinstance(event, ItemsArrived) else 1
+    newest = event.first + items - 1
+    heard = dict(state.heard)
+    known = heard.get(event.sender, 0)
     # What came again is acknowledged again: the first acknowledgement may have been lost.
-    asked.append(Acknowledge(sender=event.sender, upto=max(known, newest)))
-    return state, tuple(asked)
+    told = Acknowledge(sender=event.sender, upto=max(known, newest))
+    if newest <= known:
+        return state, (told,)
+    skip = max(0, known + 1 - event.first)
+    last = state.received + items - skip
+    asked: list[ReceiverInstruction] = [TakeItems(skip=skip, first=state.received + 1, last=last)]
+    heard[event.sender] = newest
+    state = replace(state, received=last, heard=tuple(sorted(heard.items())))
+    if isinstance(event, PunctuationArrived):
+        state = replace(state, punctuation=(*state.punctuation, last))
+        asked.append(BackUpPunctuation(number=last))
+    if state.at_risk > l:
+        oldest = max(state.processed, state.backed_up) + 1
+        asked.append(BackUpItems(first=oldest, last=last))
+        state = _tidy(replace(state, backed_up=last))
+    return state, (*asked, told)
 
 
 def _process(state: ReceiverState, upto: int) -> _Step:

@@ -10,11 +10,15 @@ import pyarrow as pa
 
 from tether.backup.files import opened, read_exactly
 from tether.protocols.lost_items import MarkedRun
+from tether.sources.gateway.records import SavedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tether.sources.gateway.segments import Place
+
+TOGETHER_BYTES = 4 << 20
+"""Most bytes of small runs that are saved as one batch."""
 
 
 class HeldRun:
@@ -109,14 +113,44 @@ def batches(
     runs: list[HeldRun], first: int, last: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of runs between two numbers, both included, in order."""
+    read: tuple[Place | None, pa.RecordBatch | None] = (None, None)
     for run in runs:
-        batch = run.batch
+        batch, at = run.batch, 0
         if batch is None:
             assert run.place is not None
-            batch = _read(run.place, schema)
+            whole = run.place._replace(start=0)
+            if read[0] != whole:
+                read = (whole, _read(whole, schema))
+            batch, at = read[1], run.place.start
         start = max(0, first - run.number)
         stop = min(run.count, last - run.number + 1)
-        yield batch if stop - start == run.count else batch.slice(start, stop - start)
+        assert batch is not None
+        yield (
+            batch if stop - start == batch.num_rows else batch.slice(at + start, stop - start)
+        )
+
+
+def packed_runs(runs: list[HeldRun]) -> tuple[list[SavedRun], list[pa.Buffer]]:
+    """Runs as a log takes them: many small ones in one batch, which costs one copy in place of many."""
+    saved: list[SavedRun] = []
+    body: list[pa.Buffer] = []
+    at = 0
+    while at < len(runs):
+        upto, nbytes = at + 1, runs[at].nbytes
+        while upto < len(runs) and nbytes + runs[upto].nbytes <= TOGETHER_BYTES:
+            nbytes += runs[upto].nbytes
+            upto += 1
+        held = [run.batch for run in runs[at:upto]]
+        batch = held[0] if len(held) == 1 else pa.concat_batches(held)
+        assert batch is not None
+        body.append(batch.serialize())
+        sizes = [len(body[-1]), *(0 for _ in held[1:])]
+        saved += [
+            SavedRun(run.number, run.producer, run.first, run.count, size)
+            for run, size in zip(runs[at:upto], sizes, strict=True)
+        ]
+        at = upto
+    return saved, body
 
 
 def _read(place: Place, schema: pa.Schema) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,7 +32,7 @@ from tether.sources.gateway.rows import conform
 from tether.sources.gateway.stream import ANONYMOUS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tether.sources.gateway.gateway import Gateway
     from tether.sources.gateway.stream import GatewayStream
@@ -90,19 +91,27 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         welcome, number = stream.hello(hello, producer)
         session = None if producer == ANONYMOUS else number
         writer.write(_ack(welcome))
+        take = partial(
+            self._take,
+            stream,
+            producer,
+            session,
+            as_they_are=reader.schema.equals(stream.schema, check_metadata=True),
+            wait=lambda: not context.is_cancelled(),
+        )
         ended = False
         try:
             while True:
                 try:
-                    chunk = reader.read_chunk()
+                    rows, metadata = reader.read_chunk()
                 except StopIteration:
                     break
-                note = None if chunk.app_metadata is None else _parsed(chunk.app_metadata)
+                note = None if metadata is None else _parsed(metadata)
                 if note is not None and note.closing:
                     ended = True
                     writer.write(_ack(Ack(ack_up_to_offset=note.offset_id)))
                     continue
-                ack = self._take(stream, producer, session, chunk, note=note, context=context)
+                ack = take(rows, note)
                 if ack is not None:
                     writer.write(_ack(ack))
         finally:
@@ -114,12 +123,12 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         stream: GatewayStream,
         producer: str,
         session: int | None,
-        chunk: Any,
-        *,
+        rows: pa.RecordBatch | None,
         note: PutNote | None,
-        context: Any,
+        *,
+        as_they_are: bool,
+        wait: Callable[[], bool],
     ) -> Ack | None:
-        rows: pa.RecordBatch | None = chunk.data
         if note is None and producer != ANONYMOUS and rows is not None and rows.num_rows:
             raise BadRowsError(
                 f"The producer {producer!r} sent rows without their number.",
@@ -131,17 +140,16 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
             return stream.put_boundary(producer, first, note.boundary, session)
         if rows is None:
             return None
-        limit = self._gateway.config.batch_bytes
-        if rows.get_total_buffer_size() > limit:
+        limit, size = self._gateway.config.batch_bytes, rows.get_total_buffer_size()
+        if size > limit:
             raise TooLargeError(
-                f"A batch of {rows.get_total_buffer_size()} bytes is more than this gateway takes.",
+                f"A batch of {size} bytes is more than this gateway takes.",
                 why=f"Its limit is {limit} bytes.",
                 do="Send smaller batches, or raise --batch-bytes.",
             )
-        rows = conform(stream.schema, rows)
-        return stream.put(
-            producer, first, rows, session=session, wait=lambda: not context.is_cancelled()
-        )
+        if not as_they_are:
+            rows = conform(stream.schema, rows)
+        return stream.put(producer, first, rows, session=session, wait=wait)
 
     # ---- readers ---------------------------------------------------------------------------------
 

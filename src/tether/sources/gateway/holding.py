@@ -2,13 +2,18 @@
 
 It carries out what the item protocol asks for (``tether.protocols.items``): takes items in, saves them
 before they are acknowledged where that is due, marks them, lets go of what is processed. A lock orders
-everything. The one thing that happens beside it is the *saver*: it begins to make pending items durable
-when half of l are at risk, so that a producer seldom has to wait.
+everything. The one thing that happens beside it is the *saver*: when half of l are at risk it is handed
+the pending items, and makes them durable while others come. A producer waits only where that takes
+longer than another half of l needs to arrive. The saver never takes the lock, which producers that
+send without a pause hardly leave to anybody.
 """
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -24,15 +29,15 @@ from tether.protocols.items import (
     TakeItems,
     receive,
 )
-from tether.sources.gateway.backlog import HeldRun
+from tether.sources.gateway.backlog import HeldRun, packed_runs
 from tether.sources.gateway.errors import StoreFailedError
-from tether.sources.gateway.marks import ROLL_BYTES, MarkFile
+from tether.sources.gateway.marks import MarkFile
 from tether.sources.gateway.opening import resume
-from tether.sources.gateway.records import Account, Boundary, Entry, SavedRun
+from tether.sources.gateway.records import Account, Boundary, Entry
 from tether.sources.gateway.segments import SegmentLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
     from tether.protocols.items import ReceiverEvent, ReceiverInstruction
     from tether.sources.gateway.config import GatewayConfig
 
+_ARRIVALS = (ItemsArrived, PunctuationArrived)
+NOTHING: Mapping[str, int] = MappingProxyType({})
 EARLY = 0.5
 """Fraction of l at which the saver begins."""
 
@@ -80,24 +87,42 @@ class HeldItems:
             "waits": 0,
         }
         self.stopping = False
-        self.wanted = threading.Event()
+        self._handed: queue.SimpleQueue[list[HeldRun] | None] = queue.SimpleQueue()
+        self._idle = threading.Event()
+        """Whether the saver has nothing to do."""
+        self._idle.set()
         self.saver = threading.Thread(target=self._save_early, name="saver", daemon=True)
         self.saver.start()
 
+    def make_room(self, coming: int) -> None:
+        """Items are about to come: if they are too many with those that the saver has, wait for it."""
+        self.catch_up()
+        if self.state.at_risk + coming > self.account.limit and not self._idle.is_set():
+            self.counts["waits"] += 1
+            self._idle.wait()
+            self.note_saved()
+
     def ask_for_room(self) -> None:
-        """Items came: save all if memory is short, and wake the saver in time."""
-        if self.backlog.memory_bytes > 2 * self._config.memory_bytes:
+        """Items came: save all if memory is short, and let the saver begin in time."""
+        memory = self.backlog.memory_bytes
+        if memory > 2 * self._config.memory_bytes:
             self.save()
             self.note_saved()
-        crowded = self.backlog.memory_bytes > self._config.memory_bytes
-        if crowded or self.state.at_risk > EARLY * self.account.limit:
-            self.wanted.set()
+        crowded = memory > self._config.memory_bytes
+        if (crowded or self.state.at_risk > EARLY * self.account.limit) and self._idle.is_set():
+            self._idle.clear()
+            self._handed.put(self.backlog.after(self.log.facts.backed_up))
+
+    def catch_up(self) -> None:
+        """Take note of what the saver has made durable."""
+        if self.log.facts.backed_up > self.state.backed_up:
+            self.note_saved()
 
     def close(self) -> None:
         """End in good order; called without the lock."""
         with self.lock:
             self.stopping = True
-            self.wanted.set()
+            self._handed.put(None)
         self.saver.join()
         with self.lock:
             self.save()
@@ -112,21 +137,25 @@ class HeldItems:
         time: float | None = None,
     ) -> tuple[ReceiverInstruction, ...]:
         """Take one event in and do all that it asks for; nothing has happened if that fails."""
-        arrived = isinstance(event, ItemsArrived | PunctuationArrived)
-        producer = event.sender if isinstance(event, ItemsArrived | PunctuationArrived) else ""
-        before = self.state
+        producer, before = "", self.state
+        arrived = isinstance(event, _ARRIVALS)
         if arrived:
+            producer = event.sender  # type: ignore[union-attr]
             before = replace(before, heard=((producer, self.heard.get(producer, 0)),))
         state, asked = receive(before, event, self.account.limit)
         run: HeldRun | None = None
         saved = False
         try:
             for one in asked:
-                if isinstance(one, TakeItems) and rows is not None:
-                    new = rows if not one.skip else rows.slice(one.skip)
-                    first = event.first + one.skip  # type: ignore[union-attr]
-                    run = HeldRun(one.first, producer, first, new.num_rows, batch=new)
-                    self.backlog.add(run)
+                if isinstance(one, TakeItems):
+                    if rows is not None:
+                        new = rows.slice(one.skip) if one.skip else rows
+                        first = event.first + one.skip  # type: ignore[union-attr]
+                        run = HeldRun(one.first, producer, first, new.num_rows, batch=new)
+                        self.backlog.add(run)
+                elif isinstance(one, Acknowledge):
+                    if run is not None:
+                        saved = self._mark(run, saved=saved) or saved
                 elif isinstance(one, BackUpItems):
                     self.save()
                     saved = True
@@ -138,14 +167,12 @@ class HeldItems:
                 elif isinstance(one, DropItems):
                     self.backlog.drop(one.upto)
                     self.log.drop(one.upto)
-                elif isinstance(one, Acknowledge) and run is not None:
-                    saved = self._mark(run, saved=saved) or saved
         except BaseException:
             if run is not None and not saved:
                 self.backlog.take_back()
             raise
         if arrived:
-            self.heard[producer] = dict(state.heard)[producer]
+            self.heard[producer] = state.heard[0][1]
             state = replace(state, heard=())
         self.state = state
         if saved:
@@ -154,10 +181,10 @@ class HeldItems:
 
     def _mark(self, run: HeldRun, *, saved: bool) -> bool:
         """Mark items before they are acknowledged; tells if they became durable instead."""
-        if self.marks.size > ROLL_BYTES:
-            self.begin_marks()
         try:
-            self.marks.taken(run.marked())
+            if self.marks.full:
+                self.begin_marks()
+            self.marks.taken(run.producer, run.first, run.number, run.count)
         except OSError as error:
             if saved:
                 return False
@@ -169,34 +196,33 @@ class HeldItems:
             return True
         return False
 
+    def mark_committed(self) -> None:
+        """Mark how far readers are. Without it a loss would be told as larger, never as smaller."""
+        with contextlib.suppress(OSError):  # a full disk
+            if self.marks.full:
+                self.begin_marks()
+            self.marks.committed(self.state.processed)
+
     def save(self, boundary: Boundary | None = None) -> None:
         """Make all items durable that are held, and a boundary after them."""
         self.counts["waits"] += 1
-        self._write(self.backlog.after(self.log.facts.backed_up), boundary, self.account)
+        self._write(self.backlog.after(self.log.facts.backed_up), boundary)
 
-    def _write(
-        self,
-        runs: list[HeldRun],
-        boundary: Boundary | None = None,
-        account: Account | None = None,
-    ) -> None:
+    def _write(self, runs: list[HeldRun], boundary: Boundary | None = None) -> None:
         with self._saving:
             runs = [run for run in runs if run.number > self.log.facts.backed_up]
             if not runs and boundary is None:
                 return
-            body = [run.batch.serialize() for run in runs if run.batch is not None]
-            saved = tuple(
-                SavedRun(run.number, run.producer, run.first, run.count, len(part))
-                for run, part in zip(runs, body, strict=True)
-            )
+            saved, body = packed_runs(runs)
             heard = {} if boundary is None else {boundary.producer: self._boundary_number(boundary)}
             places = self.log.append(
                 Entry(
-                    runs=saved,
+                    runs=tuple(saved),
                     boundaries=() if boundary is None else (boundary,),
                     heard=heard,
                     committed=self.state.processed,
-                    account=account,
+                    # How far readers are may have changed.
+                    account=None if self.account is self.log.facts.account else self.account,
                 ),
                 body,
             )
@@ -212,6 +238,19 @@ class HeldItems:
         with self._saving:
             self.log.append(replace(entry, committed=self.state.processed))
 
+    def adopt(self, account: Account, heard: Mapping[str, int] = NOTHING) -> None:
+        """Make an account durable, and then the one that counts.
+
+        Args:
+            account: The new one.
+            heard: By producer, the newest number that must not be taken, where that changes with it.
+        """
+        entry = Entry(account=account, heard=dict(heard), committed=self.state.processed)
+        with self._saving:  # or the saver could write the elder one after it
+            self.log.append(entry)
+            self.account = account
+        self.heard.update(heard)
+
     def note_saved(self) -> None:
         """Items became durable: the machine knows, and memory may be given back."""
         upto = min(self.log.facts.backed_up, self.state.received)
@@ -220,19 +259,10 @@ class HeldItems:
             self.backlog.evict(self._config.memory_bytes // 2)
 
     def _save_early(self) -> None:
-        while True:
-            self.wanted.wait()
-            self.wanted.clear()
-            with self.lock:
-                if self.stopping:
-                    return
-                runs = self.backlog.after(self.log.facts.backed_up)
-            try:
+        while (runs := self._handed.get()) is not None:
+            with contextlib.suppress(StoreFailedError):  # the producer that reaches l is told
                 self._write(runs)
-            except StoreFailedError:
-                continue  # the producer that reaches l is told
-            with self.lock:
-                self.note_saved()
+            self._idle.set()
 
     def begin_marks(self) -> None:
         """Replace the marks by a short summary."""

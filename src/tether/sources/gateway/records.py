@@ -31,7 +31,7 @@ class SavedRun(NamedTuple):
     """The producer's own number of the first of them."""
     items: int
     nbytes: int
-    """Of the batch in the record's body."""
+    """Of the batch in the record's body; 0: the same batch as of the run before, after its rows."""
 
 
 class Boundary(NamedTuple):

@@ -30,11 +30,13 @@ _NAME = re.compile(r"segment-(\d{20})\.log$")
 
 
 class Place(NamedTuple):
-    """Where a batch lies."""
+    """Where the rows of a run lie: in a batch, which may have those of other runs, too."""
 
     segment: Path
     offset: int
     nbytes: int
+    start: int = 0
+    """Index of its first row in the batch."""
 
 
 class FoundEntry(NamedTuple):
@@ -112,10 +114,7 @@ class SegmentLog:
                 return 0, 0
             with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data, memoryview(data) as view:
                 for one in scan(view):
-                    offset, places = one.body, []
-                    for run in one.entry.runs:
-                        places.append(Place(segment.path, offset, run.nbytes))
-                        offset += run.nbytes
+                    places = _places(segment.path, one.body, one.entry.runs)
                     self._note(segment.number, one.entry.runs)
                     found.append(FoundEntry(one.entry, places))
                     self.facts.add(one.entry)
@@ -155,10 +154,7 @@ class SegmentLog:
             here = self._segments[-1]
             self._size = start + sum(len(part) for part in record)
             self._note(here.number, entry.runs)
-            offset, places = start + body_offset(record), []
-            for run in entry.runs:
-                places.append(Place(here.path, offset, run.nbytes))
-                offset += run.nbytes
+            places = _places(here.path, start + body_offset(record), entry.runs)
             if self._size > SEGMENT_BYTES:
                 with contextlib.suppress(StoreFailedError):  # the next one tries again
                     self._roll()
@@ -214,3 +210,16 @@ class SegmentLog:
         if runs:
             last = runs[-1].number + runs[-1].items - 1
             self._newest[segment] = max(last, self._newest.get(segment, 0))
+
+
+def _places(segment: Path, offset: int, runs: Sequence[SavedRun]) -> list[Place]:
+    places: list[Place] = []
+    before = 0
+    for run in runs:
+        if run.nbytes:
+            offset += places[-1].nbytes if places else 0
+            places.append(Place(segment, offset, run.nbytes))
+        else:
+            places.append(places[-1]._replace(start=places[-1].start + before))
+        before = run.items
+    return places

@@ -96,8 +96,7 @@ class GatewayStream:
             if hello.producer:
                 account = entered(self._items.account, producer, hello, gamma)
                 if account != self._items.account:
-                    self._items.append(Entry(account=account))
-                    self._items.account = account
+                    self._items.adopt(account)
             session = self._census.enter(producer)
             welcome = Welcome(
                 producer=producer,
@@ -115,9 +114,7 @@ class GatewayStream:
                 and not self._items.stopping
                 and producer in self._items.account.producers
             ):
-                account = left(self._items.account, producer)
-                self._items.append(Entry(account=account))
-                self._items.account = account
+                self._items.adopt(left(self._items.account, producer))
 
     def put(
         self,
@@ -149,16 +146,16 @@ class GatewayStream:
                 first = self._items.heard.get(producer, 0) + 1
             else:
                 self._check_sequence(producer, first)
-            asked = self._items.step(ItemsArrived(sender=producer, first=first, count=count), rows)
-            taken = next((one for one in asked if isinstance(one, TakeItems)), None)
-            new = 0 if taken is None else taken.last - taken.first + 1
-            self._items.counts["rows"] += new
-            self._items.counts["batches"] += 1
-            self._items.counts["duplicates"] += count - new
-            self._items.ask_for_room()
-            return Ack(
-                ack_up_to_offset=self._items.heard[producer], rows=new, duplicates=count - new
-            )
+            items = self._items
+            items.make_room(count)
+            asked = items.step(ItemsArrived(sender=producer, first=first, count=count), rows)
+            taken = asked[0]
+            new = taken.last - taken.first + 1 if isinstance(taken, TakeItems) else 0
+            items.counts["rows"] += new
+            items.counts["batches"] += 1
+            items.counts["duplicates"] += count - new
+            items.ask_for_room()
+            return Ack(ack_up_to_offset=items.heard[producer], rows=new, duplicates=count - new)
 
     def put_boundary(
         self, producer: str, first: int, time: float, session: int | None = None
@@ -178,6 +175,8 @@ class GatewayStream:
     def _check_sequence(self, producer: str, first: int) -> None:
         heard = self._items.heard.get(producer, 0)
         losses = self._items.account.losses
+        if not losses and 1 <= first <= heard + 1:
+            return
         waiting = [at for at, loss in enumerate(losses) if producer in loss.gaps]
         if first < 1:
             raise WrongSequenceError(
@@ -192,13 +191,11 @@ class GatewayStream:
         if at >= 0 and (waiting or not losses[at].known):
             changed, allowed = came_again(losses[at], producer, heard, first)
             if allowed or going_on:
-                # Durable with the next entry: until then the larger figure stands.
                 account = replace(
                     self._items.account, losses=(*losses[:at], changed, *losses[at + 1 :])
                 )
-                self._items.account = account
-                if first > heard + 1:
-                    self._items.heard[producer] = first - 1
+                # Both durable, or none: a producer whose gap is forgotten must not be asked for it.
+                self._items.adopt(account, {} if going_on else {producer: first - 1})
                 return
         self._items.counts["refused"] += 1
         raise WrongSequenceError(
@@ -250,42 +247,31 @@ class GatewayStream:
                 if (value := getattr(note, name)) is not None
             }
             reader = replace(reader, upto=max(reader.upto, note.upto), **allowed)
-            before, readers = (
-                self._items.account,
-                {**self._items.account.readers, note.reader: reader},
-            )
-            self._items.account = replace(before, readers=readers)
-            try:
-                self._items.account = replace(
-                    self._items.account, limit=self._allowed(self._items.account)
-                )
-                # A larger l counts only once it is durable; and a reader must not be forgotten.
-                changed = known is None or self._items.account.limit != before.limit
-                if changed or any(getattr(known, name) != allowed[name] for name in allowed):
-                    if (
-                        self._items.account.limit < before.limit
-                        and self._items.state.at_risk > self._items.account.limit
-                    ):
-                        self._items.save()
-                        self._items.note_saved()
-                    self._items.append(Entry(account=self._items.account))
-            except StoreFailedError:
-                self._items.account = before
-                raise
+            before = self._items.account
+            readers = {**before.readers, note.reader: reader}
+            account = replace(before, readers=readers)
+            account = replace(account, limit=self._allowed(account))
+            # A larger l counts only once it is durable; and a reader must not be forgotten.
+            changed = known is None or account.limit != before.limit
+            if changed or any(getattr(known, name) != allowed[name] for name in allowed):
+                if account.limit < before.limit and self._items.state.at_risk > account.limit:
+                    self._items.save()
+                    self._items.note_saved()
+                self._items.adopt(account)
+            else:
+                self._items.account = account
             upto = min(one.upto for one in readers.values())
             if upto > self._items.state.processed:
                 self._items.step(ReadyToProcess(upto=upto))
                 self._items.step(StateSaved())
-                self._items.marks.committed(self._items.state.processed)
+                self._items.mark_committed()
                 self._items.lock.notify_all()
 
     def forget(self, reader: str) -> None:
         """A reader will never come back: its items need not be kept for it."""
         with self._items.lock:
             rest = {k: v for k, v in self._items.account.readers.items() if k != reader}
-            account = replace(self._items.account, readers=rest)
-            self._items.append(Entry(account=account))
-            self._items.account = account
+            self._items.adopt(replace(self._items.account, readers=rest))
             if rest:
                 name, one = next(iter(rest.items()))
                 self.commit(CommitNote(stream=self.name, reader=name, upto=one.upto))
@@ -298,6 +284,7 @@ class GatewayStream:
         """
         shown = self.show() if show else self._shown
         with self._items.lock:
+            self._items.catch_up()
             return StreamStatus(
                 store=self._store,
                 stream=self.name,
