@@ -12,6 +12,7 @@ from tests.gateway.test_server import SEED
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.policies.barrier import Barrier
+from tether.observe.facts import GatewayNow
 from tether.producer import Producer
 from tether.sources.gateway.calls import GatewayCalls
 from tether.testing.gateways import gateway
@@ -52,6 +53,14 @@ def await_trim(calls: GatewayCalls, upto: int) -> None:
         pass
 
 
+def await_window(running: Any, limit: float) -> GatewayNow:
+    """The gateway as the live page shows it, once that is up to date."""
+    while True:
+        for now in running.feed.standing.gateways:
+            if now.max_pending == limit:
+                return now
+
+
 def test_an_approximate_query_says_what_the_gateway_lost(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -86,6 +95,8 @@ def test_an_approximate_query_says_what_the_gateway_lost(
             assert calls.look("s").limit == 20
             assert "items-lost" in {event.what for event in running.story()}
         assert running._driver.query.reading  # rows were folded where they were fetched
+        window = await_window(running, calls.look("s").limit)
+        assert (window.name, window.max_unacked) == (f"s at {process.flight}", 60)
         producer.close()
         running.stop()
 

@@ -149,11 +149,12 @@ class GatewayNow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pending: int
     """Items that are in memory only."""
-    max_pending: int
-    """l: most that may be."""
-    unacked: int
-    max_unacked: int
-    """γ."""
+    max_pending: float | None
+    """l: most that may be; None: no limit."""
+    unacked: float | None
+    """Most items that producers which are gone may have had unacknowledged; None: any number."""
+    max_unacked: float | None
+    """Γ: most that all of them together may; None: no limit."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True, tag="standing", tag_field="fact"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tether.core.amplification import Amplification
     from tether.engine.messages import SlotStatus
     from tether.engine.query.ledger import Glimpse
-    from tether.observe.facts import Ending, Fact
+    from tether.observe.facts import Ending, Fact, GatewayNow
     from tether.observe.story import Event
     from tether.policies.policy import Policy
 
@@ -109,8 +109,18 @@ class OperatorFeed:
         self._stage.do(lambda: self._take(reports))
 
     def note(self, fact: Fact) -> None:
-        """Anything else that the feed knows: copies, gateways."""
+        """Anything else that the feed knows."""
         self._stage.do(lambda: self.feed.take(fact))
+
+    def gateways(self, gateways: tuple[GatewayNow, ...]) -> None:
+        """The windows of the gateways that the query reads, as they are now."""
+        self._stage.do(lambda: self._stand(gateways))
+
+    def _stand(self, gateways: tuple[GatewayNow, ...]) -> None:
+        before = self.feed.standing
+        if before.gateways != gateways:
+            now = msgspec.structs.replace(before, at=time.time(), gateways=gateways)
+            self.feed.take(now)
 
     def _take(self, reports: Reports) -> None:
         figures = self._maker.figures(reports)

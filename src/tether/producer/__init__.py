@@ -16,6 +16,7 @@ Example:
     >>> server.stop()
 """
 
-from tether.producer.producer import Producer, Report
+from tether.producer.held import Report
+from tether.producer.producer import Producer
 
 __all__ = ["Producer", "Report"]

@@ -9,13 +9,14 @@ import math
 import threading
 import time
 import uuid
-from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tether.core.errors import BadValueError, TetherError
 from tether.producer.connection import Connection
+from tether.producer.held import Held, HeldRows, Report
+from tether.producer.rows import batch_of, batches_of, check_columns
 from tether.protocols.item_sender import (
     AcceptItems,
     ItemsAcked,
@@ -36,23 +37,6 @@ from tether.sources.gateway.rows import plain_schema
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
-
-
-class Report(NamedTuple):
-    """How a producer ended."""
-
-    acked: int
-    """Number of the newest row that the gateway has; rows are numbered from 1."""
-    unacked: pa.Table
-    """Rows that were taken over from the program and that the gateway may not have."""
-
-
-class _Held(NamedTuple):
-    first: int
-    last: int
-    rows: pa.RecordBatch | None
-    """None: a boundary."""
-    boundary: float | None = None
 
 
 class Producer:
@@ -118,7 +102,7 @@ class Producer:
         )
         self._gamma: float = max_unacked
         self._state = SenderState()
-        self._held: deque[_Held] = deque()
+        self._held = HeldRows()
         self._buffer: list[Mapping[str, Any]] = []
         self._changed = threading.Condition()
         """Guards the state; never held while something is sent, for acknowledgements need it."""
@@ -160,11 +144,11 @@ class Producer:
                 raise BadValueError("The producer is closed.", do="Make a new one.")
             if isinstance(rows, pa.RecordBatch | pa.Table):
                 self._send_buffer()
-                for batch in _batches(rows, self.schema):
+                for batch in batches_of(rows, self.schema):
                     self._offer(batch)
                 return
             single = [rows] if hasattr(rows, "keys") else list(rows)
-            _check_columns(single, self.schema)
+            check_columns(single, self.schema)
             for row in single:
                 self._buffer.append(row)
                 full = len(self._buffer) + self._state.unacked >= self._gamma >= 1
@@ -181,8 +165,8 @@ class Producer:
             with self._changed:
                 self._state, _ = send(self._state, ItemsOffered(count=1), 1)
                 number = self._state.sent
-                self._held.append(_Held(number, number, None, seconds))
-            self._put(self._held[-1])
+                self._held.add(Held(number, number, None, seconds))
+            self._put(self._held.newest)
             self._wait(lambda: not self._state.unacked)
 
     def heartbeat(self) -> None:
@@ -244,17 +228,8 @@ class Producer:
 
     def _send_buffer(self) -> None:
         if self._buffer:
-            try:
-                batch = pa.RecordBatch.from_pylist(self._buffer, schema=self.schema)
-            except (pa.ArrowException, TypeError, ValueError) as error:
-                rows, self._buffer = self._buffer, []
-                raise BadValueError(
-                    f"Among {len(rows)} rows is one that does not fit the schema.",
-                    why=str(error),
-                    do="None of these rows was sent. Check them against the schema.",
-                ) from error
-            self._buffer = []
-            self._offer(batch)
+            rows, self._buffer = self._buffer, []
+            self._offer(batch_of(rows, self.schema))
 
     def _offer(self, rows: pa.RecordBatch) -> None:
         at = 0
@@ -266,8 +241,8 @@ class Producer:
                 going = next((one for one in asked if isinstance(one, SendItems)), None)
                 if going is not None:
                     count = going.last - going.first + 1
-                    one = _Held(going.first, going.last, rows.slice(at, count))
-                    self._held.append(one)
+                    one = Held(going.first, going.last, rows.slice(at, count))
+                    self._held.add(one)
                     at += count
             if going is not None:
                 self._put(one)
@@ -277,7 +252,7 @@ class Producer:
         if self._gamma < 1:
             self._wait(lambda: not self._state.unacked)
 
-    def _put(self, one: _Held) -> None:
+    def _put(self, one: Held) -> None:
         try:
             self._connected().send(one.rows, PutNote(offset_id=one.first, boundary=one.boundary))
         except PASSING:
@@ -366,19 +341,10 @@ class Producer:
             self._state, asked = send(self._state, ItemsAcked(upto=upto), self._gamma)
             for one in asked:
                 if isinstance(one, ReleaseItems):
-                    self._release(one.upto)
+                    self._held.release(one.upto)
                 assert isinstance(one, ReleaseItems | AcceptItems)
             self._progress = time.monotonic()
             self._changed.notify_all()
-
-    def _release(self, upto: int) -> None:
-        while self._held and self._held[0].last <= upto:
-            self._held.popleft()
-        if self._held and self._held[0].first <= upto:
-            part = self._held.popleft()
-            assert part.rows is not None
-            rest = part.rows.slice(upto + 1 - part.first)
-            self._held.appendleft(_Held(upto + 1, part.last, rest))
 
     def _note_ended(self) -> None:
         with self._changed:
@@ -393,29 +359,3 @@ class Producer:
                     pass  # the next call of the program is told
                 finally:
                     self._sending.release()
-
-
-def _check_columns(rows: list[Mapping[str, Any]], schema: pa.Schema) -> None:
-    known = set(schema.names)
-    for row in rows:
-        if not hasattr(row, "keys") or not known.issuperset(row):
-            raise BadValueError(
-                f"{row!r} is not a row of this stream.",
-                why=f"Its columns are {', '.join(schema.names)}.",
-                do="Send a mapping from these names to values.",
-            )
-
-
-def _batches(rows: pa.RecordBatch | pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    if [(f.name, f.type) for f in rows.schema] != [(f.name, f.type) for f in schema]:
-        raise BadValueError(
-            "The rows have another schema than the producer.",
-            why=f"They are {rows.schema.to_string(show_field_metadata=False)}.",
-            do=f"Send {schema.to_string(show_field_metadata=False)}.",
-        )
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    return [
-        pa.RecordBatch.from_arrays(one.columns, schema=schema)
-        for one in table.to_batches()
-        if one.num_rows
-    ]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tether.sources.gateway.segments import Place
 
+MESSAGE_BYTES = 1 << 20
+"""Small batches go to a reader together, up to this size."""
 TOGETHER_BYTES = 4 << 20
 """Most bytes of small runs that are saved as one batch."""
 
@@ -128,6 +130,27 @@ def batches(
         yield (
             batch if stop - start == batch.num_rows else batch.slice(at + start, stop - start)
         )
+
+
+def together(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: a copy costs less than a message of its own for each.
+
+    Example:
+        >>> small = pa.record_batch({"k": [1, 2]})
+        >>> [batch.num_rows for batch in together(iter([small, small, small]))]
+        [6]
+    """
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for part in parts:
+        nbytes = part.get_total_buffer_size()
+        if waiting and size + nbytes > MESSAGE_BYTES:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting, size = [], 0
+        waiting.append(part)
+        size += nbytes
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
 def packed_runs(runs: list[HeldRun]) -> tuple[list[SavedRun], list[pa.Buffer]]:

@@ -153,7 +153,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
 
     # ---- readers ---------------------------------------------------------------------------------
 
-    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.RecordBatchStream:  # noqa: ARG002
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:  # noqa: ARG002
         """Rows of a range of numbers."""
         try:
             asked = msgspec.json.decode(ticket.ticket, type=ReadTicket)
@@ -163,7 +163,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
             raise flight.FlightServerError(f"bad ticket: {error}") from None
         except TetherError as error:
             raise _told(error) from None
-        return flight.RecordBatchStream(pa.Table.from_batches(rows, schema=stream.schema))
+        return flight.GeneratorStream(stream.schema, _given(rows))
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
         """``status``, ``commit``, ``forget``: small questions and notes, in msgpack."""
@@ -243,6 +243,13 @@ def _hello(descriptor: Any) -> Hello:
     raise BadRowsError(
         "The descriptor names no stream.", do="Send FlightDescriptor.for_path(name)."
     )
+
+
+def _given(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    except OSError as error:
+        raise flight.FlightServerError(f"[gateway] Items cannot be read: {error}") from None
 
 
 def _parsed(metadata: pa.Buffer) -> PutNote:

@@ -18,7 +18,7 @@ from tether.protocols.items import (
     TakeItems,
 )
 from tether.protocols.lost_items import came_again
-from tether.sources.gateway.backlog import batches
+from tether.sources.gateway.backlog import batches, together
 from tether.sources.gateway.census import Census, entered, left, share_of_losses, share_of_unacked
 from tether.sources.gateway.errors import (
     BusyError,
@@ -39,7 +39,7 @@ from tether.sources.gateway.messages import (
 from tether.sources.gateway.records import Account, Entry, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -220,8 +220,11 @@ class GatewayStream:
             self._shown = max(newest, self._shown)
             return self._shown
 
-    def read(self, first: int, last: int) -> list[pa.RecordBatch]:
-        """Rows with numbers from ``first`` to ``last``; those that were lost are left out."""
+    def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Rows with numbers from ``first`` to ``last``; those that were lost are left out.
+
+        What is on disk is read as it is asked for: a slow reader holds no memory for it.
+        """
         with self._items.lock:
             committed, received = self._items.state.processed, self._items.state.received
             if first <= committed or last > received:
@@ -233,7 +236,7 @@ class GatewayStream:
                     "nothing must start at the oldest item that is left.",
                 )
             runs = self._items.backlog.between(first, last)
-        return list(batches(runs, first, last, self.schema))
+        return together(batches(runs, first, last, self.schema))
 
     def commit(self, note: CommitNote) -> None:
         """A reader is past a number, or says what it allows; it becomes a reader if it is none yet."""

@@ -20,7 +20,8 @@ import fsspec
 from tether.core.accounts import Loss, SlotFacts
 from tether.core.errors import QueryRefusedError, TetherError
 from tether.core.ids import Epoch, Failures, Slot
-from tether.sources.gateway.messages import CommitNote
+from tether.observe.facts import GatewayNow
+from tether.sources.gateway.messages import CommitNote, finite
 from tether.spark.gateways.shares import gateway_share
 from tether.spark.logs.checkpoint import SparkCheckpoint
 
@@ -156,6 +157,21 @@ class GatewayKeeper:
             )
             for at, status in known
         ]
+
+    def now(self) -> tuple[GatewayNow, ...]:
+        """The gateways' windows, for the live page."""
+        with self._lock:
+            known = list(self._known.items())
+        return tuple(
+            GatewayNow(
+                name=f"{status.stream} at {self._links[at].calls.address}",
+                pending=status.at_risk,
+                max_pending=finite(status.limit),
+                unacked=finite(status.gone),
+                max_unacked=finite(status.readers[self._reader].max_unacked),
+            )
+            for at, status in known
+        )
 
     # ---- beside the epochs -----------------------------------------------------------------------
 

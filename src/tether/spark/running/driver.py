@@ -261,6 +261,7 @@ class EpochDriver:
         if self.gateways is not None:
             for ledger in self.ledgers():
                 ledger.note_sources(self.gateways.facts())
+            self.feed.gateways(self.gateways.now())
 
     def _open(self, session: SparkSession, epoch: Epoch) -> Running:
         self._started.wait(60)

@@ -130,7 +130,7 @@ export class Overview {
   gateways() {
     this.gatewaysBody = h("tbody");
     this.gatewaysCard = h("section", { class: "card half", hidden: "" }, h("div", { class: "head" }, h("h2", {}, "Gateway windows")),
-      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "gateway"), h("th", {}, "in memory only, of l"), h("th", {}, "unacknowledged, of γ"))), this.gatewaysBody)));
+      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "gateway"), h("th", {}, "in memory only, of l"), h("th", {}, "gone with producers at most, of Γ"))), this.gatewaysBody)));
     return this.gatewaysCard;
   }
 
@@ -239,7 +239,8 @@ export class Overview {
     const meter = (part, whole) => {
       const bar = h("b");
       width(bar, whole ? part / whole : 0);
-      return h("div", { class: `meter${whole && part / whole >= 0.8 ? " high" : ""}` }, h("i", {}, bar), h("span", {}, `${count(part)} of ${count(whole)}`));
+      const words = whole === null ? `${part === null ? "any number" : count(part)}, no limit` : `${count(part)} of ${count(whole)}`;
+      return h("div", { class: `meter${whole && part / whole >= 0.8 ? " high" : ""}` }, h("i", {}, bar), h("span", {}, words));
     };
     this.gatewaysBody.replaceChildren(...gateways.map((one) => h("tr", {}, h("td", {}, one.name),
       h("td", {}, meter(one.pending, one.max_pending)), h("td", {}, meter(one.unacked, one.max_unacked)))));
