@@ -109,7 +109,7 @@ def test_a_slow_reader_keeps_nobody_waiting(tmp_path: Path, memory: int) -> None
 
 
 def test_bad_producers_harm_only_themselves(tmp_path: Path) -> None:
-    """A liar, a wrong schema, too large a batch, a wrong token, rows without a number: while one sends."""
+    """A liar, a wrong schema, too large a batch, a wrong token: while a good one sends."""
     with served(tmp_path / "store", token="t", batch_bytes=100_000) as process:
         stop, sent = threading.Event(), []
 
@@ -155,4 +155,3 @@ def test_bad_producers_harm_only_themselves(tmp_path: Path) -> None:
         calls = GatewayCalls(process.flight, "t")
         newest = calls.status("s").shown
         assert calls.read("s", 1, newest)["id"].to_pylist() == list(range(count))
-

@@ -12,7 +12,6 @@ from tests.gateway.test_server import SEED
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.policies.barrier import Barrier
-from tether.observe.facts import GatewayNow
 from tether.producer import Producer
 from tether.sources.gateway.calls import GatewayCalls
 from tether.testing.gateways import gateway
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tether.observe.facts import GatewayNow
     from tether.testing.gateways import GatewayProcess
 
 pytestmark = pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,7 @@ def crash(stream: GatewayStream, *, power: bool = False) -> None:
     items = stream._items
     with items.lock:
         items.stopping = True
-        items._handed.put(None)
-    items.saver.join()
+    items.saver.wait(lambda: False)
     items.log.close()
     items.marks.close()
     if power:
@@ -73,7 +73,10 @@ class Crashing(RuleBasedStateMachine):
         import tempfile
         from pathlib import Path
 
-        self.folder = Path(tempfile.mkdtemp(prefix="tether-stream-"))
+        # In memory where that can be: thousands of syncs are made here, and no power is cut.
+        memory = Path("/dev/shm")
+        within = memory if os.access(memory, os.W_OK) else None
+        self.folder = Path(tempfile.mkdtemp(prefix="tether-stream-", dir=within))
         self.max_lost = 2 * l
         self.stream = opened(self.folder, max_lost=self.max_lost)
         self.sent: Counter[str] = Counter()
@@ -187,7 +190,7 @@ TestCrashing.settings = settings(
 
 @pytest.fixture
 def stream(tmp_path: Path) -> GatewayStream:
-    return opened(tmp_path, max_lost=20)
+    return opened(tmp_path, max_lost=40)
 
 
 def test_a_crash_is_told_exactly_once_producers_are_back(
@@ -195,13 +198,13 @@ def test_a_crash_is_told_exactly_once_producers_are_back(
 ) -> None:
     stream.put("a", 1, rows("a", 1, 5))
     crash(stream)
-    again = opened(tmp_path, max_lost=20)
+    again = opened(tmp_path, max_lost=40)
     assert again.lost is not None
     assert again.lost.at_most == 5
     again.put("a", 4, rows("a", 4, 3))  # the answer for 4 and 5 had not come
     assert again.status().losses[0].at_most == 3
     assert held(again) == ["a4", "a5", "a6"]
-    assert again.status().limit == 5  # halved
+    assert again.status().limit == 10  # halved
     crash(again)
 
 
@@ -217,8 +220,8 @@ def test_a_crash_while_it_is_being_opened_forgets_nothing(
     with monkeypatch.context() as patch:  # the loss is in the log, the old marks are still there
         patch.setattr(MarkFile, "begin", killed)
         with pytest.raises(KeyboardInterrupt):
-            opened(tmp_path, max_lost=20)
-    again = opened(tmp_path, max_lost=20)
+            opened(tmp_path, max_lost=40)
+    again = opened(tmp_path, max_lost=40)
     assert [loss.at_most for loss in again.status().losses] == [5]
     again.put("a", 3, rows("a", 3, 3))
     assert again.status().losses[0].at_most == 2
@@ -260,15 +263,15 @@ def test_items_wait_for_the_slowest_reader(stream: GatewayStream) -> None:
 
 
 def test_a_reader_may_ask_for_less_to_be_lost(stream: GatewayStream, tmp_path: Path) -> None:
-    stream.put("a", 1, rows("a", 1, 9))
-    assert stream.status().at_risk == 9
+    stream.put("a", 1, rows("a", 1, 5))
+    assert stream.status().at_risk == 5
     stream.commit(CommitNote(stream="s", reader="exact", max_lost=0.0))
     assert (stream.status().at_risk, stream.status().limit) == (0, 0)
-    stream.put("a", 10, rows("a", 10, 3))
+    stream.put("a", 6, rows("a", 6, 3))
     crash(stream, power=True)
-    again = opened(tmp_path, max_lost=20)
+    again = opened(tmp_path, max_lost=40)
     assert again.lost is None
-    assert len(held(again)) == 12
+    assert len(held(again)) == 8
     assert again.status().limit == 0  # the reader is not forgotten
     crash(again)
 
@@ -377,7 +380,7 @@ def test_boundaries_keep_their_place(stream: GatewayStream, tmp_path: Path) -> N
     stream.put_boundary("a", 3, 7.5)
     stream.put("a", 4, rows("a", 4, 1))
     crash(stream)
-    again = opened(tmp_path, max_lost=20)
+    again = opened(tmp_path, max_lost=40)
     assert [(b.number, b.time) for b in again.status().boundaries] == [(3, 7.5)]
     assert again.lost is not None
     assert again.lost.at_most == 1

@@ -49,7 +49,7 @@ def gateway(
     key: Annotated[Path | None, typer.Option("--key", help="PEM of the certificate's key.")] = None,
     memory_bytes: Annotated[
         int, typer.Option("--memory-bytes", help="Above this, items are left to the disk.")
-    ] = 512 << 20,
+    ] = 128 << 20,
     store_bytes: Annotated[
         int, typer.Option("--store-bytes", help="Above this, producers have to wait.")
     ] = 64 << 30,

@@ -56,7 +56,9 @@ class ReceiverState(msgspec.Struct, frozen=True, kw_only=True):
         """Items that a loss of the receiver now would lose: neither processed nor backed up."""
         safe = max(self.processed, self.backed_up)
         pending = self.received - safe
-        return pending - sum(mark > safe for mark in self.punctuation) if self.punctuation else pending
+        return (
+            pending - sum(mark > safe for mark in self.punctuation) if self.punctuation else pending
+        )
 
 
 class ItemsArrived(msgspec.Struct, frozen=True, kw_only=True, tag="items-arrived"):

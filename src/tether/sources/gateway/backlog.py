@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -90,11 +90,6 @@ class Backlog:
         del self._runs[:count]
         self._resident = max(0, self._resident - count)
 
-    def saved(self, runs: list[HeldRun], places: list[Place]) -> None:
-        """Runs are on disk now."""
-        for run, place in zip(runs, places, strict=True):
-            run.place = place
-
     def evict(self, target_bytes: int) -> None:
         """Leave the oldest runs that are on disk to the disk, until memory is below a target."""
         while self.memory_bytes > target_bytes and self._resident < len(self._runs):
@@ -127,9 +122,7 @@ def batches(
         start = max(0, first - run.number)
         stop = min(run.count, last - run.number + 1)
         assert batch is not None
-        yield (
-            batch if stop - start == batch.num_rows else batch.slice(at + start, stop - start)
-        )
+        yield (batch if stop - start == batch.num_rows else batch.slice(at + start, stop - start))
 
 
 def together(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -153,10 +146,31 @@ def together(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
-def packed_runs(runs: list[HeldRun]) -> tuple[list[SavedRun], list[pa.Buffer]]:
-    """Runs as a log takes them: many small ones in one batch, which costs one copy in place of many."""
-    saved: list[SavedRun] = []
-    body: list[pa.Buffer] = []
+class PackedRuns(NamedTuple):
+    """Runs as a log takes them: small ones in one batch, and those that follow each other as one."""
+
+    saved: list[SavedRun]
+    body: list[pa.Buffer]
+    spots: list[tuple[int, int]]
+    """Of each run, which of ``saved`` has its rows, and from which row on."""
+
+    def placed(self, runs: list[HeldRun], places: list[Place]) -> None:
+        """They are on disk now."""
+        for run, (at, start) in zip(runs, self.spots, strict=True):
+            place = places[at]
+            run.place = place._replace(start=place.start + start) if start else place
+
+
+def packed_runs(runs: list[HeldRun]) -> PackedRuns:
+    """Pack runs for the log.
+
+    Example:
+        >>> first, second = (HeldRun(n, "p", n, 1, batch=pa.record_batch({"k": [n]})) for n in (1, 2))
+        >>> packed = packed_runs([first, second])
+        >>> [(run.number, run.items) for run in packed.saved], packed.spots
+        ([(1, 2)], [(0, 0), (0, 1)])
+    """
+    packed = PackedRuns([], [], [])
     at = 0
     while at < len(runs):
         upto, nbytes = at + 1, runs[at].nbytes
@@ -166,14 +180,27 @@ def packed_runs(runs: list[HeldRun]) -> tuple[list[SavedRun], list[pa.Buffer]]:
         held = [run.batch for run in runs[at:upto]]
         batch = held[0] if len(held) == 1 else pa.concat_batches(held)
         assert batch is not None
-        body.append(batch.serialize())
-        sizes = [len(body[-1]), *(0 for _ in held[1:])]
-        saved += [
-            SavedRun(run.number, run.producer, run.first, run.count, size)
-            for run, size in zip(runs[at:upto], sizes, strict=True)
-        ]
+        packed.body.append(batch.serialize())
+        _pack(runs[at:upto], len(packed.body[-1]), packed)
         at = upto
-    return saved, body
+    return packed
+
+
+def _pack(runs: list[HeldRun], nbytes: int, packed: PackedRuns) -> None:
+    saved, spots = packed.saved, packed.spots
+    begin = runs[0]
+    items = 0
+    for run in runs:
+        if items and (
+            run.producer != begin.producer
+            or run.first != begin.first + items
+            or run.number != begin.number + items
+        ):
+            saved.append(SavedRun(begin.number, begin.producer, begin.first, items, nbytes))
+            begin, items, nbytes = run, 0, 0
+        spots.append((len(saved), items))
+        items += run.count
+    saved.append(SavedRun(begin.number, begin.producer, begin.first, items, nbytes))
 
 
 def _read(place: Place, schema: pa.Schema) -> pa.RecordBatch:

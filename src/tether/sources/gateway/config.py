@@ -44,7 +44,7 @@ class GatewayConfig:
     producers: int = 1
     streams: dict[str, str] = field(default_factory=dict)
     open: bool = True
-    memory_bytes: int = 512 << 20
+    memory_bytes: int = 128 << 20
     store_bytes: int = 64 << 30
     batch_bytes: int = 64 << 20
     connections: int = 2000

@@ -1,17 +1,14 @@
-"""The items of one stream, and the one place that makes them durable.
+"""The items of one stream, and what is asked for them.
 
-It carries out what the item protocol asks for (``tether.protocols.items``): takes items in, saves them
-before they are acknowledged where that is due, marks them, lets go of what is processed. A lock orders
-everything. The one thing that happens beside it is the *saver*: when half of l are at risk it is handed
-the pending items, and makes them durable while others come. A producer waits only where that takes
-longer than another half of l needs to arrive. The saver never takes the lock, which producers that
-send without a pause hardly leave to anybody.
+It carries out what the item protocol asks for (``tether.protocols.items``): takes items in, has them
+saved before they are acknowledged where that is due, marks them, lets go of what is processed. A lock
+orders everything. Beside it ``saving`` makes pending items durable early, so that a producer seldom
+has to wait.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -29,11 +26,12 @@ from tether.protocols.items import (
     TakeItems,
     receive,
 )
-from tether.sources.gateway.backlog import HeldRun, packed_runs
+from tether.sources.gateway.backlog import HeldRun
 from tether.sources.gateway.errors import StoreFailedError
 from tether.sources.gateway.marks import MarkFile
 from tether.sources.gateway.opening import resume
 from tether.sources.gateway.records import Account, Boundary, Entry
+from tether.sources.gateway.saving import Saver
 from tether.sources.gateway.segments import SegmentLog
 
 if TYPE_CHECKING:
@@ -47,8 +45,8 @@ if TYPE_CHECKING:
 
 _ARRIVALS = (ItemsArrived, PunctuationArrived)
 NOTHING: Mapping[str, int] = MappingProxyType({})
-EARLY = 0.5
-"""Fraction of l at which the saver begins."""
+EARLY = 0.25
+"""Fraction of l that is saved at a time."""
 
 
 class HeldItems:
@@ -65,8 +63,6 @@ class HeldItems:
     ) -> None:
         self._config = config
         self.lock = threading.Condition()
-        self._saving = threading.Lock()
-        """Orders appends of items. Taken after ``lock`` or without it, and released before it."""
         self.log, self.marks = SegmentLog(folder), MarkFile(folder / "marks")
         found = self.log.read()
         opened = resume(self.log, found, self.marks.read(self.log.facts.life))
@@ -83,35 +79,31 @@ class HeldItems:
             "batches": 0,
             "duplicates": 0,
             "refused": 0,
-            "saves": 0,
             "waits": 0,
         }
         self.stopping = False
-        self._handed: queue.SimpleQueue[list[HeldRun] | None] = queue.SimpleQueue()
-        self._idle = threading.Event()
-        """Whether the saver has nothing to do."""
-        self._idle.set()
-        self.saver = threading.Thread(target=self._save_early, name="saver", daemon=True)
-        self.saver.start()
+        self.saver = Saver(self.log, self._with_facts)
 
     def make_room(self, coming: int) -> None:
-        """Items are about to come: if they are too many with those that the saver has, wait for it."""
+        """Items are about to come: where they would be too many, wait for those on their way to disk."""
         self.catch_up()
-        if self.state.at_risk + coming > self.account.limit and not self._idle.is_set():
+        limit = self.account.limit
+        if self.state.at_risk + coming > limit and self.saver.busy:
             self.counts["waits"] += 1
-            self._idle.wait()
-            self.note_saved()
+            most = self.state.received + coming - limit
+            self.saver.wait(lambda: self.log.facts.backed_up >= most)
+            self.catch_up()
 
     def ask_for_room(self) -> None:
-        """Items came: save all if memory is short, and let the saver begin in time."""
+        """Items came: save all if memory is short, and begin to save them in time."""
         memory = self.backlog.memory_bytes
         if memory > 2 * self._config.memory_bytes:
             self.save()
             self.note_saved()
-        crowded = memory > self._config.memory_bytes
-        if (crowded or self.state.at_risk > EARLY * self.account.limit) and self._idle.is_set():
-            self._idle.clear()
-            self._handed.put(self.backlog.after(self.log.facts.backed_up))
+        if self.saver.free:
+            waiting = self.state.received - max(self.saver.handed, self.state.processed)
+            if waiting > EARLY * self.account.limit or memory > self._config.memory_bytes:
+                self.saver.hand_over(self.backlog.after(self.saver.handed))
 
     def catch_up(self) -> None:
         """Take note of what the saver has made durable."""
@@ -122,15 +114,12 @@ class HeldItems:
         """End in good order; called without the lock."""
         with self.lock:
             self.stopping = True
-            self._handed.put(None)
-        self.saver.join()
-        with self.lock:
             self.save()
             self.append(Entry(heard=dict(self.heard), account=self.account, clean=True))
             self.log.close()
             self.marks.close()
 
-    def step(
+    def step(  # noqa: C901, PLR0912 - a branch for each instruction
         self,
         event: ReceiverEvent,
         rows: pa.RecordBatch | None = None,
@@ -206,28 +195,16 @@ class HeldItems:
     def save(self, boundary: Boundary | None = None) -> None:
         """Make all items durable that are held, and a boundary after them."""
         self.counts["waits"] += 1
-        self._write(self.backlog.after(self.log.facts.backed_up), boundary)
+        entry = None
+        if boundary is not None:
+            heard = {boundary.producer: self._boundary_number(boundary)}
+            entry = Entry(boundaries=(boundary,), heard=heard)
+        self.saver.save(self.backlog.after(self.log.facts.backed_up), entry)
 
-    def _write(self, runs: list[HeldRun], boundary: Boundary | None = None) -> None:
-        with self._saving:
-            runs = [run for run in runs if run.number > self.log.facts.backed_up]
-            if not runs and boundary is None:
-                return
-            saved, body = packed_runs(runs)
-            heard = {} if boundary is None else {boundary.producer: self._boundary_number(boundary)}
-            places = self.log.append(
-                Entry(
-                    runs=tuple(saved),
-                    boundaries=() if boundary is None else (boundary,),
-                    heard=heard,
-                    committed=self.state.processed,
-                    # How far readers are may have changed.
-                    account=None if self.account is self.log.facts.account else self.account,
-                ),
-                body,
-            )
-            self.backlog.saved(runs, places)
-            self.counts["saves"] += 1
+    def _with_facts(self, entry: Entry) -> Entry:
+        """How far readers are, which may have changed without anybody waiting for it."""
+        account = None if self.account is self.log.facts.account else self.account
+        return replace(entry, committed=self.state.processed, account=account)
 
     def _boundary_number(self, boundary: Boundary) -> int:
         """A boundary takes up the next number of its producer's, too."""
@@ -235,8 +212,9 @@ class HeldItems:
 
     def append(self, entry: Entry) -> None:
         """Make a fact durable that brings no items."""
-        with self._saving:
-            self.log.append(replace(entry, committed=self.state.processed))
+        with self.saver.order:
+            written = self.log.write(replace(entry, committed=self.state.processed))
+        self.log.sync(written)
 
     def adopt(self, account: Account, heard: Mapping[str, int] = NOTHING) -> None:
         """Make an account durable, and then the one that counts.
@@ -246,7 +224,7 @@ class HeldItems:
             heard: By producer, the newest number that must not be taken, where that changes with it.
         """
         entry = Entry(account=account, heard=dict(heard), committed=self.state.processed)
-        with self._saving:  # or the saver could write the elder one after it
+        with self.saver.order:  # or the saver could write the elder one after it
             self.log.append(entry)
             self.account = account
         self.heard.update(heard)
@@ -257,12 +235,6 @@ class HeldItems:
         self.state, _ = receive(self.state, ItemsSaved(upto=upto), 0)
         if self.backlog.memory_bytes > self._config.memory_bytes:
             self.backlog.evict(self._config.memory_bytes // 2)
-
-    def _save_early(self) -> None:
-        while (runs := self._handed.get()) is not None:
-            with contextlib.suppress(StoreFailedError):  # the producer that reaches l is told
-                self._write(runs)
-            self._idle.set()
 
     def begin_marks(self) -> None:
         """Replace the marks by a short summary."""

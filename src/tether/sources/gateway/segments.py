@@ -8,13 +8,21 @@ acknowledged, or is told as lost.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import re
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from tether.backup.files import append_durably, make_folder, open_file, opened, sync_folder
+from tether.backup.files import (
+    append_durably,
+    make_folder,
+    open_file,
+    opened,
+    sync_folder,
+    write_all,
+)
 from tether.sources.gateway.errors import StoreFailedError
 from tether.sources.gateway.facts import Facts
 from tether.sources.gateway.records import Entry, SavedRun, body_offset, packed, scan
@@ -44,6 +52,17 @@ class FoundEntry(NamedTuple):
 
     entry: Entry
     places: list[Place]
+
+
+class Written:
+    """An entry that has been written, and may be durable or not yet."""
+
+    __slots__ = ("descriptor", "done", "entry", "places", "start", "void")
+
+    def __init__(self, entry: Entry, places: list[Place], start: int, descriptor: int) -> None:
+        self.entry, self.places, self.start, self.descriptor = entry, places, start, descriptor
+        self.done = self.void = False
+        """Whether nobody needs to wait for it any more; and whether that is because it failed."""
 
 
 class _Segment(NamedTuple):
@@ -76,6 +95,10 @@ class SegmentLog:
         self.damaged: list[str] = []
         """Files before the newest that could not be read to their end."""
         self.syncs = 0
+        self._waiting: list[Written] = []
+        """Written and not yet durable, in order."""
+        self.written = 0
+        """Newest item that has been written; up to ``facts.backed_up`` they are durable."""
 
     @property
     def nbytes(self) -> int:
@@ -95,14 +118,13 @@ class SegmentLog:
             end, size = self._read_one(segment, found)
             self._sizes[segment.number] = end
             self._elder_bytes += end
-            if end == size:
-                continue
-            if newest:
+            if newest and (end < size or not self.facts.clean):
                 self.cut_bytes = size - end
                 with opened(segment.path, os.O_WRONLY) as descriptor:
                     os.ftruncate(descriptor, end)
+                    # A killed process may have written what it had not waited for.
                     os.fsync(descriptor)
-            else:
+            elif end < size:
                 self.damaged.append(segment.path.name)
         return found
 
@@ -125,6 +147,7 @@ class SegmentLog:
         """Start a new file with all that is known, and one more entry: durable when this returns."""
         with self._lock:
             self.facts.add(entry)
+            self.written = self.facts.backed_up
             self._roll()
 
     # ---- writing ---------------------------------------------------------------------------------
@@ -139,26 +162,103 @@ class SegmentLog:
         Raises:
             StoreFailedError: The disk did not take it; nothing of it is left.
         """
+        return self.sync(self.write(entry, body))
+
+    def write(self, entry: Entry, body: Sequence[pa.Buffer] = ()) -> Written:
+        """Append an entry that is durable only after ``sync``; others may be written meanwhile.
+
+        Raises:
+            StoreFailedError: The disk did not take it; nothing of it is left.
+        """
         record = packed(entry, body)
         with self._lock:
-            try:
-                start = append_durably(self._descriptor, record)
-            except OSError as error:
-                raise StoreFailedError(
-                    "The gateway's store does not take what must be durable.",
-                    why=f"{self._folder}: {error.strerror or error}.",
-                    do="Free space on that disk; producers' items are refused until then, none is lost.",
-                ) from error
-            self.syncs += 1
-            self.facts.add(entry)
-            here = self._segments[-1]
-            self._size = start + sum(len(part) for part in record)
-            self._note(here.number, entry.runs)
-            places = _places(here.path, start + body_offset(record), entry.runs)
             if self._size > SEGMENT_BYTES:
                 with contextlib.suppress(StoreFailedError):  # the next one tries again
+                    self._land(self._waiting)
                     self._roll()
-        return places
+            start = self._size
+            try:
+                write_all(self._descriptor, record)
+            except OSError as error:
+                self._cut(start)
+                raise self._failed(error) from error
+            self._size = start + sum(len(part) for part in record)
+            here = self._segments[-1]
+            places = _places(here.path, start + body_offset(record), entry.runs)
+            written = Written(entry, places, start, self._descriptor)
+            self._waiting.append(written)
+            self._note(here.number, entry.runs)
+            if entry.runs:
+                self.written = entry.runs[-1].number + entry.runs[-1].items - 1
+        return written
+
+    def sync(self, written: Written) -> list[Place]:
+        """Wait for the disk: this entry is durable then, and all that were written before it.
+
+        Several may wait at a time: what one sync costs is mostly waiting.
+
+        Raises:
+            StoreFailedError: The disk did not take it; nothing of it is left, nor of later ones.
+        """
+        error: OSError | None = None
+        if not written.done:
+            try:
+                os.fdatasync(written.descriptor)
+            except OSError as raised:
+                error = raised
+        with self._lock:
+            if written.done:  # with a later one, or with the file's end
+                return self._landed(written)
+            if error is not None:
+                self._give_up()
+                raise self._failed(error) from error
+            self._land(self._waiting[: self._waiting.index(written) + 1], synced=True)
+        return self._landed(written)
+
+    def _land(self, waiting: Sequence[Written], *, synced: bool = False) -> None:
+        """Entries are durable, in order."""
+        waiting = list(waiting)
+        if not waiting:
+            return
+        if not synced:
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                self._give_up()
+                raise self._failed(error) from error
+        self.syncs += 1
+        for one in waiting:
+            self.facts.add(one.entry)
+            one.done = True
+        del self._waiting[: len(waiting)]
+
+    def _landed(self, written: Written) -> list[Place]:
+        if written.void:
+            raise self._failed(OSError(errno.EIO, os.strerror(errno.EIO)))
+        return written.places
+
+    def _give_up(self) -> None:
+        """What waits for the disk is lost to it: take it back."""
+        for one in self._waiting:
+            one.done = one.void = True
+        if self._waiting:
+            self._cut(self._waiting[0].start)
+            self._waiting.clear()
+        self.written = self.facts.backed_up
+
+    def _cut(self, size: int) -> None:
+        with contextlib.suppress(OSError):  # best effort: readers recognise a torn tail anyway
+            os.ftruncate(self._descriptor, size)
+        with contextlib.suppress(OSError):
+            os.lseek(self._descriptor, size, os.SEEK_SET)
+        self._size = size
+
+    def _failed(self, error: OSError) -> StoreFailedError:
+        return StoreFailedError(
+            "The gateway's store does not take what must be durable.",
+            why=f"{self._folder}: {error.strerror or error}.",
+            do="Free space on that disk; producers' items are refused until then, none is lost.",
+        )
 
     def drop(self, upto: int) -> None:
         """Delete files of which no item is wanted any more; the newest file always stays."""
@@ -176,6 +276,8 @@ class SegmentLog:
     def close(self) -> None:
         """Let go of the newest file."""
         with self._lock:
+            with contextlib.suppress(StoreFailedError):
+                self._land(self._waiting)
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._descriptor = -1

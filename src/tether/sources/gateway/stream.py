@@ -84,7 +84,7 @@ class GatewayStream:
     @property
     def counts(self) -> dict[str, int]:
         """What this process has done."""
-        return self._items.counts
+        return {**self._items.counts, "saves": self._items.saver.saves}
 
     # ---- producers -------------------------------------------------------------------------------
 

@@ -1,0 +1,133 @@
+"""Making items durable while others come.
+
+A sync is mostly waiting, however much it brings to the disk. So pending items are handed over in parts,
+a quarter of l each, and several parts wait for the disk at a time: with l items allowed at risk and a
+sync that takes t seconds, nearly l / t items a second become durable. Nothing here takes the stream's
+lock, which producers that send without a pause hardly leave to anybody.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tether.sources.gateway.backlog import packed_runs
+from tether.sources.gateway.errors import StoreFailedError
+from tether.sources.gateway.records import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tether.sources.gateway.backlog import HeldRun, PackedRuns
+    from tether.sources.gateway.segments import SegmentLog, Written
+
+AT_A_TIME = 3
+"""Parts of one stream that wait for the disk at a time."""
+_threads = ThreadPoolExecutor(2 * AT_A_TIME, thread_name_prefix="saver")
+"""Of all streams: they share the disk, too."""
+
+
+class Saver:
+    """Writes the items of one stream to its log.
+
+    Args:
+        log: The log, opened.
+        note: Adds to an entry what else is to be durable; called while entries are in order.
+    """
+
+    def __init__(self, log: SegmentLog, note: Callable[[Entry], Entry]) -> None:
+        self.log, self._note = log, note
+        self.order = threading.Lock()
+        """Held while an entry is written: entries are in the order in which they are true."""
+        self._queue: list[HeldRun] = []
+        """Handed over and not yet written."""
+        self._flying = 0
+        self._handed = 0
+        self._landed = threading.Condition()
+        self.saves = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether parts are on their way to the disk."""
+        return self._flying > 0
+
+    @property
+    def free(self) -> bool:
+        """Whether one more part may be handed over."""
+        return self._flying < AT_A_TIME
+
+    @property
+    def handed(self) -> int:
+        """Newest item that is on its way, or durable."""
+        return max(self._handed, self.log.facts.backed_up)
+
+    def hand_over(self, runs: list[HeldRun]) -> None:
+        """Make these durable soon; the caller goes on. They follow those handed over before."""
+        if not runs:
+            return
+        with self._landed:
+            self._handed = runs[-1].last
+            self._queue += runs
+            self._flying += 1
+        _threads.submit(self._save_part)
+
+    def wait(self, enough: Callable[[], bool]) -> None:
+        """Wait while parts are on their way, until there is enough room."""
+        with self._landed:
+            self._landed.wait_for(lambda: not self._flying or enough())
+
+    def save(self, runs: list[HeldRun], entry: Entry | None = None) -> None:
+        """Make these durable, and an entry after them, before this returns.
+
+        Args:
+            runs: All that is not durable, in order.
+            entry: What else is to be durable.
+
+        Raises:
+            StoreFailedError: The disk does not take them.
+        """
+        last = runs[-1].last if runs else 0
+        if not self._save(runs, entry) and last > self.log.facts.backed_up:
+            self.wait(lambda: self.log.facts.backed_up >= last)
+            if self.log.facts.backed_up < last:
+                self._save(runs, entry)  # what was on its way has failed
+
+    def _save(self, runs: list[HeldRun], entry: Entry | None = None) -> bool:
+        """Write what has not been written, and wait for it; tells whether there was anything."""
+        with self.order:
+            new = [run for run in runs if run.number > self.log.written]
+            if not new and entry is None:
+                return False
+            written, packed = self._write(new, entry or Entry())
+        self._sync(new, written, packed)
+        return True
+
+    def _save_part(self) -> None:
+        try:
+            with self.order:
+                with self._landed:
+                    runs, self._queue = self._queue, []
+                new = [run for run in runs if run.number > self.log.written]
+                written = self._write(new, Entry()) if new else None
+            if written is not None:
+                self._sync(new, *written)
+        except StoreFailedError:
+            self._handed = 0  # handed over again; and who comes to l is told
+        finally:
+            with self._landed:
+                self._flying -= 1
+                self._landed.notify_all()
+
+    def _write(self, runs: list[HeldRun], entry: Entry) -> tuple[Written, PackedRuns]:
+        packed = packed_runs(runs)
+        entry = replace(self._note(entry), runs=tuple(packed.saved))
+        return self.log.write(entry, packed.body), packed
+
+    def _sync(self, runs: list[HeldRun], written: Written, packed: PackedRuns) -> None:
+        packed.placed(runs, self.log.sync(written))
+        with self._landed:
+            self.saves += 1
+            self._landed.notify_all()
