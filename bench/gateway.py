@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tether
+from bench.gateway_kafka import beside_kafka
 from bench.gateway_runs import into_bare, into_gateway, killed_gateways, killed_producers
 from bench.harness import Experiment, Goal, Measurement, say
 from bench.streams import epoch_times, scratch
@@ -59,7 +60,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         say(f"gateway: killing {kills} producers, seed {seed}")
         producers = killed_producers(folder, kills, 40, seed)
         _epochs(experiment, folder, epochs=WARM_UP + (4 if quick else 12), seed=seed)
-    experiment.skipped["Kafka, acks=1 and acks=all"] = "there is no broker here"
+        beside_kafka(experiment, folder, rows // 4)
 
     def speed(one: str, other: str) -> float:
         return experiment.median(other) / experiment.median(one)

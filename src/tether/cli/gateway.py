@@ -59,12 +59,16 @@ def gateway(
     connections: Annotated[
         int, typer.Option("--connections", help="Most connections at a time, of each kind.")
     ] = 2000,
+    processes: Annotated[
+        int, typer.Option("--processes", help="Processes behind the one address, a core for each.")
+    ] = 1,
     idle_seconds: Annotated[
         float, typer.Option("--idle-seconds", help="A silent HTTP connection is closed then.")
     ] = 60.0,
 ) -> None:
     """Take rows in for Spark; print one line of JSON when ready, end with SIGTERM."""
     from tether.sources.gateway.config import GatewayConfig  # noqa: PLC0415 - starts quicker
+    from tether.sources.gateway.processes import serve_together  # noqa: PLC0415
     from tether.sources.gateway.server import serve  # noqa: PLC0415
 
     config = GatewayConfig(
@@ -85,7 +89,10 @@ def gateway(
         connections=connections,
         idle_seconds=idle_seconds,
     )
-    serve(config, lambda line: print(line, flush=True))
+    if processes > 1:
+        serve_together(config, processes, lambda line: print(line, flush=True))
+    else:
+        serve(config, lambda line: print(line, flush=True))
 
 
 def _amount(name: str, text: str) -> float:

@@ -309,16 +309,10 @@ class Producer:
             pause = min(1.0, 2 * pause)
 
     def _open(self) -> Connection:
-        line = Connection(
-            self._address,
-            self._hello,
-            self.schema,
-            acked=self._note_acked,
-            ended=self._note_ended,
-            token=self._token,
-            root_certificate=self._root,
-            seconds=self._timeout,
-        )
+        line = self._connect(self._address)
+        if line.welcome.owner:  # another process of the gateway has this producer's numbers
+            line.abandon()
+            line = self._connect(line.welcome.owner)
         with self._changed:
             self._gamma = min(self._gamma, infinite(line.welcome.max_unacked))
             heard = line.welcome.heard
@@ -327,6 +321,18 @@ class Producer:
         if heard and self.reconnects >= 0:
             self._note_acked(heard)
         return line
+
+    def _connect(self, address: str) -> Connection:
+        return Connection(
+            address,
+            self._hello,
+            self.schema,
+            acked=self._note_acked,
+            ended=self._note_ended,
+            token=self._token,
+            root_certificate=self._root,
+            seconds=self._timeout,
+        )
 
     def _send_again(self) -> None:
         with self._changed:

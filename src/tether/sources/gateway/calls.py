@@ -97,19 +97,25 @@ class GatewayCalls:
 
     def status(self, stream: str) -> StreamStatus:
         """All about a stream."""
-        return self._act("status", [stream])[0]
+        return self._act("status", [stream], list[StreamStatus])[0]
 
     def look(self, stream: str) -> StreamStatus:
         """The same, for somebody who plans nothing by it: it costs the gateway nothing."""
-        return self._act("look", [stream])[0]
+        return self._act("look", [stream], list[StreamStatus])[0]
 
     def commit(self, note: CommitNote) -> StreamStatus:
         """Tell how far a reader is."""
-        return self._act("commit", note)[0]
+        return self._act("commit", note, list[StreamStatus])[0]
 
     def forget(self, stream: str, reader: str) -> StreamStatus:
         """A reader will not come back."""
-        return self._act("forget", CommitNote(stream=stream, reader=reader))[0]
+        note = CommitNote(stream=stream, reader=reader)
+        return self._act("forget", note, list[StreamStatus])[0]
+
+    def parts(self) -> tuple[str, ...]:
+        """Where to ask: the processes behind this address, or just this address."""
+        found = self._act("parts", None, tuple[str, ...])
+        return found or (self.address,)
 
     def read(self, stream: str, first: int, last: int) -> pa.Table:
         """Rows with numbers from ``first`` to ``last``."""
@@ -131,13 +137,13 @@ class GatewayCalls:
             self._client.close()
             self._client = None
 
-    def _act(self, kind: str, body: object) -> list[StreamStatus]:
+    def _act(self, kind: str, body: object, answer_type: type[_T]) -> _T:
         from pyarrow import flight  # noqa: PLC0415
 
-        def act(client: Any) -> list[StreamStatus]:
+        def act(client: Any) -> _T:
             action = flight.Action(kind, msgspec.msgpack.encode(body))
             answer = list(client.do_action(action, call_options(self._token, self._seconds)))
-            return msgspec.msgpack.decode(answer[0].body.to_pybytes(), type=list[StreamStatus])
+            return msgspec.msgpack.decode(answer[0].body.to_pybytes(), type=answer_type)
 
         return self._call(act)
 

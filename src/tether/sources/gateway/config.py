@@ -34,6 +34,8 @@ class GatewayConfig:
         certificate: PEM file for TLS, with ``key``.
         key: PEM file of the certificate's key.
         idle_seconds: An HTTP connection that is silent for so long is closed.
+        part: Which of the processes behind one address this is, from 0.
+        parts: How many they are; see ``processes``.
     """
 
     store: Path
@@ -52,6 +54,8 @@ class GatewayConfig:
     certificate: Path | None = None
     key: Path | None = None
     idle_seconds: float = 60.0
+    part: int = 0
+    parts: int = 1
 
     def __post_init__(self) -> None:
         amount("max_lost", self.max_lost, unit="items", zero="exact", infinite="never durable")

@@ -73,3 +73,9 @@ class UnreachableError(GatewayError):
 
     code = "unreachable"
     http_status = 503
+
+
+class ElsewhereError(GatewayError):
+    """Another process of the gateway has this producer's numbers."""
+
+    code = "elsewhere"

@@ -15,6 +15,7 @@ from tether.core.errors import TetherError
 from tether.sources.gateway.errors import (
     BadRowsError,
     BusyError,
+    ElsewhereError,
     GatewayError,
     NotAllowedError,
     StoreFailedError,
@@ -27,6 +28,7 @@ from tether.sources.gateway.messages import (
     PutNote,
     ReadTicket,
     StreamStatus,
+    Welcome,
 )
 from tether.sources.gateway.rows import conform
 from tether.sources.gateway.stream import ANONYMOUS
@@ -88,6 +90,13 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         hello = _hello(descriptor)
         stream = self._gateway.stream_for(hello.stream, reader.schema)
         producer = hello.producer or ANONYMOUS
+        if hello.producer and (owner := self._gateway.owner_of(producer)) is not None:
+            writer.write(_ack(Welcome(producer=producer, heard=0, owner=owner)))
+            raise ElsewhereError(
+                f"The producer {producer!r} is served at {owner}.",
+                why="The gateway is several processes, and each has some of the producers.",
+                do="Connect there.",
+            )
         welcome, number = stream.hello(hello, producer)
         session = None if producer == ANONYMOUS else number
         writer.write(_ack(welcome))
@@ -174,7 +183,9 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         except TetherError as error:
             raise _told(error) from None
 
-    def _act(self, kind: str, body: bytes) -> list[StreamStatus]:
+    def _act(self, kind: str, body: bytes) -> list[StreamStatus] | tuple[str, ...]:
+        if kind == "parts":
+            return self._gateway.peers
         if kind in ("status", "look"):
             names = msgspec.msgpack.decode(body, type=list[str])
             show = kind == "status"
@@ -188,7 +199,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
                 stream.forget(note.reader)
             return [stream.status(show=False)]
         raise GatewayError(
-            f"There is no action {kind!r}.", do="Known are: status, look, commit, forget."
+            f"There is no action {kind!r}.", do="Known are: status, look, commit, forget, parts."
         )
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002
@@ -198,6 +209,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
             ("look", "The same, for readers that plan nothing by it."),
             ("commit", "A reader has processed items up to a number."),
             ("forget", "A reader will not come back."),
+            ("parts", "Addresses of the gateway's processes, if they are several."),
         ]
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:  # noqa: ARG002

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import uuid
+import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from tether.backup.files import check_private, make_folder, open_file, replace_d
 from tether.sources.ddl import arrow_schema
 from tether.sources.gateway.errors import (
     BadRowsError,
+    BusyError,
     GatewayError,
     StoreFailedError,
     UnknownStreamError,
@@ -48,9 +50,18 @@ class Gateway:
         self.config = config
         self._lock = threading.Lock()
         self._streams: dict[str, GatewayStream] = {}
+        self.peers: tuple[str, ...] = ()
+        """Addresses of all processes of the gateway, this one among them; none: it is alone."""
         try:
             make_folder(config.store)
             check_private(config.store)
+            if (config.store / "parts.json").is_file():
+                parts = (config.store / "parts.json").read_text(encoding="utf-8")
+                raise GatewayError(
+                    f"The store {config.store} was made by several processes.",
+                    why="Each producer's numbers are with one of them.",
+                    do=f"Start it with --processes {parts}, or name another folder.",
+                )
             self._held = open_file(config.store / "lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StoreFailedError(
@@ -139,6 +150,15 @@ class Gateway:
             same_schema(name, stream.schema, schema)
             return stream
         return self.create(name, schema)
+
+    def owner_of(self, producer: str) -> str | None:
+        """Address of the process that has a producer's numbers; None: this one."""
+        if self.config.parts == 1:
+            return None
+        if not self.peers:
+            raise BusyError("The gateway is being started.", do="Connect again in a moment.")
+        part = zlib.crc32(producer.encode()) % self.config.parts
+        return None if part == self.config.part else self.peers[part]
 
     def streams(self) -> list[GatewayStream]:
         """All streams, by name."""

@@ -121,6 +121,8 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         self._options = options
         self._known: dict[str, tuple[str, int]] = {}
         """By address, the store there and where its oldest item is."""
+        self._parts: dict[str, tuple[str, ...]] = {}
+        """By address as it was given, the processes behind it."""
         self._target: dict[str, int] | None = None
         self._calls: dict[str, GatewayCalls] = {}
 
@@ -192,7 +194,7 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
     def _newest(self, start: dict[str, int]) -> dict[str, int]:
         newest: dict[str, int] = {}
-        for address in self._options.gateways:
+        for address in self._addresses(begins=not start):
             first = address not in self._known and not start
             # A query begins with all its gateways; later it goes on without one that is away.
             seconds = self._options.wait_seconds if first else 0.0
@@ -208,6 +210,18 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
             newest[status.store] = status.shown
             _check_same(status, start, address)
         return newest
+
+    def _addresses(self, *, begins: bool) -> list[str]:
+        """Of all processes of all gateways, as far as they have been reached."""
+        for given in self._options.gateways:
+            if given not in self._parts:
+                seconds = self._options.wait_seconds if begins else 0.0
+                try:
+                    self._parts[given] = _patiently(self._at(given).parts, seconds)
+                except UnreachableError:
+                    if begins:
+                        raise
+        return [one for parts in self._parts.values() for one in parts]
 
     def _oldest(self, store: str) -> int:
         return next((oldest for known, oldest in self._known.values() if known == store), 0)

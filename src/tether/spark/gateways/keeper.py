@@ -76,7 +76,8 @@ class GatewayKeeper:
         self._links = [
             _Link(leaf.options.calls(address), leaf.options.stream)
             for leaf in leaves
-            for address in leaf.options.gateways
+            for given in leaf.options.gateways
+            for address in leaf.options.calls(given).parts()
         ]
         self._known: dict[int, StreamStatus] = {}
         self._told: dict[tuple[str, int], float] = {}
