@@ -26,7 +26,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     session = open_session(settings["master"], memory="1g", conf=settings.get("conf", {}))
     read = session.readStream.format("tether").option("gateway", settings["gateway"])
-    read = read.option("stream", "s").option("maxRowsPerEpoch", "300").option("partitions", "2")
+    read = read.option("stream", "s").option("maxRowsPerEpoch", "1000").option("partitions", "2")
     operator = KeyedAggregate(sums={"total": "v"}, count="n")
     query = (
         tether.stream(read.load())

@@ -2,8 +2,8 @@
 
 Each process has a store, a port and some of the producers of its own: a producer's numbers belong to
 one of them, found by its id. Users name the first one's address; a producer that another one has is told
-where that is and goes there, so rows take no way round. One without an id is served by the first. Readers
-ask for all addresses, and read them as so many gateways. What the gateway may lose is shared.
+where that is and goes there, so rows take no way round. One without an id is served by the first.
+Readers ask for all addresses, and read them as so many gateways. What the gateway may lose is shared.
 
 Why not one port for all (SO_REUSEPORT): Arrow Flight's server turns it off.
 """
