@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tether.observe.story import What
     from tether.protocols.copies import Seats
 
-__all__ = ["Clock", "Cluster", "Orders", "Reports", "Store", "Stream", "SystemClock"]
+__all__ = ["BrokenOffError", "Clock", "Cluster", "Orders", "Reports", "Store", "Stream", "SystemClock"]
 
 Rows = TypeVar("Rows", contravariant=True)  # noqa: PLC0105 - what it holds, not how
 """The rows of an epoch, in whatever form the host has them."""
@@ -55,6 +55,10 @@ class Orders(Protocol):
         ...
 
 
+class BrokenOffError(Exception):
+    """An epoch was broken off because executors died: slots may have lost their state."""
+
+
 class Cluster(Protocol[Rows]):
     """Runs slots. Every slot of every operator runs once in an epoch, on the state that it left."""
 
@@ -68,7 +72,14 @@ class Cluster(Protocol[Rows]):
             epoch: Number of the epoch.
             given: The epoch's rows.
             only: Operators to run, without any sink; all by default.
+
+        Raises:
+            BrokenOffError: Executors died meanwhile, and it should be run again.
         """
+        ...
+
+    def shaken(self) -> bool:
+        """Whether executors have died since this was last asked."""
         ...
 
     def ask(self, orders: Orders, purpose: Purpose, epoch: Epoch) -> Statuses:

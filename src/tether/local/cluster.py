@@ -177,6 +177,10 @@ class LocalCluster:
         del places
         return False
 
+    def shaken(self) -> bool:
+        """Never: what dies here dies with all of it."""
+        return False
+
     def seats(self) -> dict[str, Seats]:
         """None: nothing has copies in one place."""
         return {}

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tether.chaos.faults import reach
 from tether.core.graph import SlotId
 from tether.core.ids import Epoch, each_slot, epoch_after, epoch_before
+from tether.engine.ports import BrokenOffError
 from tether.engine.query.exact_points import ExactPoints
+from tether.engine.query.missed import refuse_lost
 from tether.engine.recovery.lost import is_loss, what_was_lost
 
 if TYPE_CHECKING:
@@ -90,7 +92,12 @@ class Runner(Generic[C]):
         """Run the slots; where copies can speak for lost ones, again with those."""
         while True:
             try:
+                refuse_lost(self, epoch)
                 statuses = self.cluster.run(self.orders, epoch, given, only)
+            except BrokenOffError:
+                cause = "an executor died within the epoch"
+                self.books.reports.add("resent", cause, epoch)
+                continue
             except Exception as error:
                 if self.copies is None or not is_loss(error):
                     raise

@@ -5,6 +5,9 @@ the task for it until ``spark.locality.wait`` is over, as long as other executor
 that wait must be long, for it is what pins slots. A new job has no such preference: the lost slot's
 anchor is gone with its executor. So the epoch's jobs are broken off and started again, which slots that
 have done the epoch already take as any second attempt.
+
+Where a slot that lost its state can only fail its task, whatever the executor, the epoch is broken off
+as soon as one is dead (``hasty``): Spark would try such a task as often as any other.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 0.5
+HASTY_SECONDS = 0.2
+"""Between looks where the first dead executor ends the epoch."""
 LOOKS = 3
 """So many looks in a row must have found tasks waiting, and none of the epoch's at work."""
 
@@ -37,9 +42,11 @@ class HeldBack:
 
     Args:
         session: Session of the epochs; its context outlives this.
+        hasty: Whether an epoch cannot come to its end once an executor is dead.
     """
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, *, hasty: bool = False) -> None:
+        self._hasty = hasty
         self._context = session.sparkContext
         self._changed = threading.Condition()
         self._tag = ""
@@ -87,15 +94,17 @@ class HeldBack:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._tag or self._ended)
-                if self._changed.wait_for(lambda: self._ended, LOOK_SECONDS):
+                pause = HASTY_SECONDS if self._hasty else LOOK_SECONDS
+                if self._changed.wait_for(lambda: self._ended, pause):
                     return
                 tag, executors = self._tag, self._executors
             if not tag:
                 continue
-            held = bool(executors - live_executors(self._context)) and self._only_waiting(tag)
+            dead = bool(executors - live_executors(self._context))
+            held = dead and (self._hasty or self._only_waiting(tag))
             looks = looks + 1 if held and tag == watched else int(held)
             watched = tag
-            if looks < LOOKS:
+            if looks < (1 if self._hasty else LOOKS):
                 continue
             with self._changed:
                 self._broken_off = self._tag == tag

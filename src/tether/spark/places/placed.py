@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import TetherError
 from tether.core.ids import Slot
+from tether.policies.recovery import FROM_SNAPSHOT
 from tether.protocols.copies import seated
 from tether.spark.graph.flow import OperatorNode
 from tether.spark.graph.plan import SLOT, plan_of
@@ -80,7 +81,11 @@ class Placed:
             if copies:
                 plan.seat(self.seats[node.name], in_order=not one.operator.repeats)
             self._plans[node] = plan
-        self._held_back = HeldBack(session) if self._anchors else None
+        # A part of a snapshot is of use only to a query that goes back as a whole.
+        hasty = any(one.policy.recovery == FROM_SNAPSHOT for one in prepared)
+        self.hasty = hasty
+        """Whether an epoch is broken off as soon as an executor dies."""
+        self._held_back = HeldBack(session, hasty=hasty) if self._anchors else None
 
     def _anchor(self, slots: int) -> Anchor:
         if slots not in self._anchors:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tether.core.ids import Epoch
+from tether.engine.ports import BrokenOffError
 from tether.spark.graph.plan import plan_of
 from tether.spark.places.held_back import HeldBackError
 from tether.spark.places.placed import Placed
@@ -47,6 +48,8 @@ class SparkCluster:
         self._board = StatusBoard(session.sparkContext)
         self._spreading = Spreading()
         self._placed: Placed | None = None
+        self._executors: frozenset[str] = frozenset()
+        """Those that were alive when somebody last asked."""
         self._turn = 0
         """How often slots were given an epoch to run, retries of one included."""
         self._safe = False
@@ -89,6 +92,13 @@ class SparkCluster:
         executors = live_executors(self.session.sparkContext)
         return self._spreading.wanted(len(executors) - 1, places)  # one of them is the driver
 
+    def shaken(self) -> bool:
+        """Whether executors have died since this was last asked."""
+        if not self._places.pinned:
+            return False
+        before, self._executors = self._executors, live_executors(self.session.sparkContext)
+        return bool(before - self._executors)
+
     def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
         """The slot of each of some keys, by Spark's own hash of the types that rows have."""
         node = next(node for node in self._lane.operators if node.name == operator)
@@ -124,7 +134,9 @@ class SparkCluster:
             try:
                 with self._places.watched():
                     return jobs.run(given, only)
-            except HeldBackError:
+            except HeldBackError as error:
+                if self._places.hasty:
+                    raise BrokenOffError from error
                 self._reports.add("resent", "an executor died, its tasks were held back", epoch)
             except Exception as error:
                 # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
