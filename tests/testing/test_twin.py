@@ -178,8 +178,12 @@ def test_many_losses_in_a_row_of_main_and_of_twins(tmp_path, seed):
         ("after-job", 9),  # 2: main has run a tentative epoch
         ("before-spark-commit", 9),
         ("after-note", 9),  # 4: the twin has given, and noted, a stable epoch
+        ("after-twin-epoch", 0),  # 3
+        ("after-hold", 0),  # 5
         ("after-twin-saved", 0),  # 6
+        ("after-announcing", 0),  # 7
         ("after-take-over", 0),  # 8: recorded, but the note is there
+        ("after-note-removed", 0),  # 9
     ],
 )
 def test_a_driver_killed_after_each_step_is_followed_by_an_exact_one(tmp_path, point, epoch):
@@ -310,7 +314,9 @@ def test_ten_losses_in_a_row_are_all_healed(tmp_path, seed):
     query.stop()
 
 
-@pytest.mark.parametrize("point", ["after-twin-saved", "after-take-over"])
+@pytest.mark.parametrize(
+    "point", ["after-twin-epoch", "after-hold", "after-twin-saved", "after-take-over"]
+)
 def test_a_driver_killed_while_it_heals_heals_again(tmp_path, point):
     job = Job(tmp_path, HEALS)
     job.injector.at("before-attach", "forget", slot=1, epoch=8)

@@ -42,16 +42,29 @@ struck. At "during-rewind", "after-job" (before the commit record) and "before-s
 it) it is the driver. At "store-append" and "store-read", by a slot, and "store-commit", by the driver,
 it is the backup store."""
 
-TakeOverPoint = Literal["after-note", "after-twin-saved", "after-take-over"]
-"""Steps of the take-over by a twin (:mod:`tether.protocols.take_over`), at which it is the driver."""
+TakeOverPoint = Literal[
+    "after-note",
+    "after-twin-epoch",
+    "after-hold",
+    "after-twin-saved",
+    "after-announcing",
+    "after-take-over",
+    "after-note-removed",
+]
+"""Steps 1, 3, 5, 6, 7, 8 and 9 of the take-over (:mod:`tether.protocols.take_over`), at which it
+is the driver that is struck. After step 4, a later epoch's, it is "after-note" again."""
 
 AnyPoint = Point | TakeOverPoint
 
 DRIVER_POINTS: tuple[AnyPoint, ...] = (
     "during-rewind",
     "after-note",
+    "after-twin-epoch",
+    "after-hold",
     "after-twin-saved",
+    "after-announcing",
     "after-take-over",
+    "after-note-removed",
     "after-job",
     "before-spark-commit",
 )

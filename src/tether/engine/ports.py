@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from tether.observe.story import What
     from tether.protocols.copies import Seats
 
-__all__ = ["BrokenOffError", "Clock", "Cluster", "Orders", "Reports", "Store", "Stream", "SystemClock"]
+__all__ = [
+    "BrokenOffError",
+    "Clock",
+    "Cluster",
+    "Orders",
+    "Reports",
+    "Store",
+    "Stream",
+    "SystemClock",
+]
 
 Rows = TypeVar("Rows", contravariant=True)  # noqa: PLC0105 - what it holds, not how
 """The rows of an epoch, in whatever form the host has them."""

@@ -1,0 +1,232 @@
+"""Carries out the protocol of :mod:`tether.protocols.take_over`: the note, the record, the swap.
+
+Main's thread comes here with every epoch, the twin's with every epoch of its own. What the protocol
+asks for is done at once, by whichever thread told it the news, so nothing overtakes anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tether.chaos.faults import reach
+from tether.engine.query.twin import record_twin, save_twin
+from tether.protocols import take_over as to
+from tether.spark.changes.columns import Mark
+from tether.spark.logs.checkpoint import SparkCheckpoint
+from tether.spark.running.gate import Gate
+from tether.spark.running.outstanding import Outstanding
+from tether.spark.running.remains import note_file
+from tether.spark.running.twins import Twins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tether.chaos.faults import TakeOverPoint
+    from tether.engine.ports import Statuses
+    from tether.engine.query.lane import LanePlan
+    from tether.engine.query.runner import Runner
+    from tether.observe.story import Story
+    from tether.spark.graph.prepared import PreparedQuery
+    from tether.spark.logs.twin_checkpoint import CutEpoch
+    from tether.spark.running.twin import Twin
+    from tether.spark.tasks.cluster import SparkCluster
+    from tether.spark.tasks.jobs import LaneGraph
+
+SHARE = 2
+"""Under ``process``, the twin runs an epoch at the latest when main has run so many."""
+
+
+class TakingOver:
+    """Where main and its twin stand, and what that asks for. It is what a twin follows.
+
+    Args:
+        query: The query.
+        checkpoint: Spark's checkpoint directory.
+        story: The query's account of itself.
+        protocol: The protocol's state to begin with.
+        main_mark: What main's rows of an epoch are.
+        swap: Called with a twin's plan and run when they become the query's.
+        fail: Called with an error that ends the query.
+    """
+
+    def __init__(
+        self,
+        query: PreparedQuery,
+        checkpoint: str,
+        story: Story,
+        *,
+        protocol: to.TakeOver,
+        main_mark: Callable[[int], Mark],
+        swap: Callable[[LanePlan, Runner[SparkCluster]], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._query, self._story = query, story
+        self.state = protocol
+        self.main_mark, self._swap, self._fail = main_mark, swap, fail
+        self.note = note_file(checkpoint)
+        self.log = SparkCheckpoint(checkpoint)
+        self.changed = threading.Condition()
+        """Told of every change; its lock is held by whoever looks at several things here."""
+        self.gate = Gate(self.changed, self.log.committed, self.is_ending)
+        self.outstanding = Outstanding(sink for _, sink in query.sinks)
+        self.main: Runner[SparkCluster] | None = None
+        """The run that is the query."""
+        self.lane: tuple[LaneGraph, LanePlan] | None = None
+        self.cuts: dict[int, CutEpoch] = {}
+        """How main cut the epochs that a twin runs."""
+        self.ran_since_twin = 0
+        """Epochs of main since the twin last began one."""
+        self.failure: BaseException | None = None
+        self._stopped = False
+        self._saved: Statuses = {}
+        self.twins = Twins(self, query, checkpoint, story)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the query is being stopped."""
+        return self._stopped
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing: an ordinary query."""
+        return self.state.phase == "whole"
+
+    def is_ending(self) -> bool:
+        """Whether nobody is to wait any more."""
+        return self._stopped or self.failure is not None
+
+    # ---- the twin: called by its own thread ------------------------------------------------------
+
+    def cut(self, epoch: int) -> CutEpoch | None:
+        """How main cut an epoch; None where it has not ended it yet."""
+        return self.cuts.get(epoch)
+
+    def twin_mark(self, epoch: int) -> Mark | None:
+        """What the twin's rows of an epoch are; None where it gives none."""
+        if not self.state.speaks(epoch):
+            return None
+        return Mark("stable", max(epoch, self.state.main))
+
+    def idle(self) -> None:
+        """Wait a moment: there is nothing to run."""
+        with self.changed:
+            self.changed.wait(0.05)
+
+    def before_twin_epoch(self, twin: Twin) -> None:
+        """Wait for the twin's turn to use the cluster, and for main to be ahead of it."""
+
+        def ready() -> bool:
+            state = self.state
+            if twin.ended or self._stopped:
+                return True
+            if state.twin is None or state.twin >= state.main:
+                return False
+            patient = state.strategy == "process" and not self.gate.held
+            return not (patient and self.gate.in_epoch and self.ran_since_twin < SHARE)
+
+        with self.changed:
+            self.changed.wait_for(ready)
+            self.ran_since_twin = 0
+
+    def twin_ended(self, twin: Twin, epoch: int) -> None:
+        """The twin has come to the end of an epoch; take over if it has caught up."""
+        with self.changed:
+            if twin.ended:
+                return
+            self._reach("after-twin-epoch", epoch)
+            self.twins.came_to(epoch)
+            self.tell(to.TwinEnded(epoch=epoch, twin=twin.number))
+            if self.state.phase == "holding" and self.state.stopped is None:
+                self.changed.wait_for(
+                    lambda: self.gate.stands(self.state.main) or twin.ended or self._stopped
+                )
+                if not twin.ended and not self._stopped:
+                    self._reach("after-hold", self.state.main)
+                    self.tell(to.MainHeld(epoch=self.state.main))
+
+    # ---- the protocol ----------------------------------------------------------------------------
+
+    def tell(self, event: to.Event) -> None:
+        """Something happened; do what the protocol asks for."""
+        with self.changed:
+            self.state, asked = to.step(self.state, event)
+            for one in asked:
+                self.obey(one)
+            self.changed.notify_all()
+
+    def obey(self, one: to.Instruction) -> None:
+        """Carry out an instruction."""
+        match one:
+            case to.WriteNote(note=note):
+                self.note.write(note)
+                self.outstanding.settle(note.through)
+                self._reach("after-note" if note.over is None else "after-announcing")
+                self.tell(to.Noted(note=note))
+            case to.StartTwin(twin=number, snapshot=snapshot):
+                self.twins.start(number, snapshot)
+            case to.EndTwin():
+                self.twins.end()
+            case to.HoldMain():
+                self.gate.held = True
+            case to.SaveTwin(epoch=at):
+                self._saved = save_twin(self.twins.running, at)
+                self._reach("after-twin-saved")
+                self.tell(to.TwinSaved(epoch=at, twin=one.twin))
+            case to.RecordTakeOver(epoch=at):
+                self._record(at)
+                self._reach("after-take-over")
+                self.tell(to.Recorded(epoch=at))
+            case to.SwapIn(epoch=at):
+                self._swap_in(at)
+            case to.RemoveNote():
+                self.note.remove()
+                self._reach("after-note-removed")
+                self.tell(to.NoteRemoved())
+            case to.ReleaseMain():
+                self.gate.held = False
+        self.changed.notify_all()
+
+    def _reach(self, point: TakeOverPoint, epoch: int | None = None) -> None:
+        reach(self._query.faults, point, -1, self.state.main if epoch is None else epoch)
+
+    def _record(self, epoch: int) -> None:
+        try:
+            record_twin(self.twins.running, epoch, self._saved)
+        except Exception as error:  # whether it is durable, only the next start can tell
+            self.give_up(error)
+            raise
+
+    def _swap_in(self, epoch: int) -> None:
+        twin, old = self.twins.twin, self.main
+        assert twin is not None
+        assert old is not None
+        self.main = twin.become_main(old.cluster.session)
+        self.lane = (twin.graph, twin.plan)
+        self._swap(twin.plan, self.main)
+        self._story.add(
+            "taken-over",
+            "the twin has caught up",
+            epoch,
+            number=twin.number,
+            epochs_again=twin.epochs,
+            seconds=self.outstanding.seconds,
+        )
+        self.cuts = {}
+        self.twins.replace(old)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def give_up(self, error: BaseException) -> None:
+        """The query cannot go on."""
+        with self.changed:
+            self.failure = error
+            self.changed.notify_all()
+        self._fail(error)
+
+    def stop(self) -> None:
+        """The query is being stopped: let nobody wait, and end the twin. The note stays."""
+        with self.changed:
+            self._stopped = True
+            self.changed.notify_all()
+        self.twins.stop()

@@ -1,0 +1,158 @@
+"""The twins of a query, one after the other: started on threads of their own, followed, cleared away."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tether.engine.recovery.lost import is_loss, what_was_lost
+from tether.protocols import take_over as to
+from tether.spark.running.remains import Arenas, arenas_file
+from tether.spark.running.twin import Twin
+
+if TYPE_CHECKING:
+    from tether.engine.query.runner import Runner
+    from tether.observe.story import Story
+    from tether.spark.graph.prepared import PreparedQuery
+    from tether.spark.running.taking_over import TakingOver
+    from tether.spark.tasks.cluster import SparkCluster
+
+TWINS_THAT_FAIL = 3
+"""So many twins in a row may fail for other reasons than a loss, without coming further."""
+
+
+class Twins:
+    """The twin that runs now, if any, and what earlier ones have left.
+
+    Args:
+        over: Whom they follow.
+        query: The query.
+        checkpoint: Spark's checkpoint directory.
+        story: The query's account of itself.
+    """
+
+    def __init__(
+        self, over: TakingOver, query: PreparedQuery, checkpoint: str, story: Story
+    ) -> None:
+        self._over, self._query, self._checkpoint, self._story = over, query, checkpoint, story
+        self._arenas = arenas_file(checkpoint)
+        self._threads: list[threading.Thread] = []
+        self._failed, self._farthest = 0, -1
+        self.twin: Twin | None = None
+        """The one that runs now."""
+
+    @property
+    def running(self) -> Runner[SparkCluster]:
+        """The lane of the twin that runs now."""
+        assert self.twin is not None
+        assert self.twin.runner is not None
+        return self.twin.runner
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs it has run."""
+        return 0 if self.twin is None else self.twin.epochs
+
+    @property
+    def left(self) -> bool:
+        """Whether twins may have left resident state that nobody uses."""
+        known = self._arenas.read()
+        return known is not None and bool(known.twins)
+
+    def forget_failures(self) -> None:
+        """Something else is missing now: failures of twins before say nothing of those to come."""
+        self._failed, self._farthest = 0, -1
+
+    def came_to(self, epoch: int) -> None:
+        """The twin has come to the end of an epoch."""
+        if epoch > self._farthest:
+            self._farthest, self._failed = epoch, 0
+
+    def start(self, number: int, snapshot: int) -> None:
+        """Start a twin from a snapshot."""
+        over = self._over
+        assert over.main is not None
+        assert over.lane is not None
+        graph, plan = over.lane
+        twin = self.twin = Twin(
+            number=number,
+            snapshot=snapshot,
+            query=self._query,
+            lane=(replace(graph, sinks=list(self._query.sinks)), plan),
+            main=over.main,
+            lead=over,
+            story=self._story,
+            checkpoint=self._checkpoint,
+        )
+        known = self._arenas.read() or Arenas()
+        self._arenas.write(Arenas(known.current, (*known.twins, twin.arena)))
+        over.outstanding.begin_twin()
+        self._story.add("twin", "it starts from a snapshot", snapshot, number=number)
+        # Not one of Spark's threads, which would inherit the job group of main's stream.
+        thread = threading.Thread(
+            target=self._follow, args=(twin,), name="tether-twin", daemon=True
+        )
+        self._threads = [one for one in self._threads if one.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+
+    def _follow(self, twin: Twin) -> None:
+        over = self._over
+        try:
+            twin.follow()
+        except Exception as error:
+            with over.changed:
+                if twin.ended or over.is_ending():
+                    return
+                self._failed += not is_loss(error)
+                if self._failed >= TWINS_THAT_FAIL:
+                    over.give_up(error)
+                    return
+                told = what_was_lost(error) if is_loss(error) else str(error).split("\n")[0]
+                self._story.add("twin-lost", told, over.state.twin or -1, number=twin.number)
+                over.tell(to.TwinLost(twin=twin.number))
+
+    def end(self) -> None:
+        """End the twin that runs, and remove what is left of it."""
+        twin, self.twin = self.twin, None
+        if twin is not None:
+            twin.end()
+            twin.remove()
+
+    def replace(self, old: Runner[SparkCluster]) -> None:
+        """The twin is main now: remove what is left of the old slots, and the twin's stream."""
+        twin, self.twin = self.twin, None
+        assert twin is not None
+        self._arenas.write(Arenas(twin.arena, (old.books.aside.arena,)))
+        thread = threading.Thread(target=self._clear, args=(twin, old), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _clear(self, twin: Twin, old: Runner[SparkCluster]) -> None:
+        twin.end()
+        old.clean()
+        old.release()
+        twin.remove_checkpoint()
+
+    def clean_arenas(self, runner: Runner[SparkCluster]) -> None:
+        """Find the state that an earlier take-over left; remove that of twins that never came to it."""
+        known = self._arenas.read()
+        if known is None:
+            return
+        for name in known.twins:
+            if name != known.current:
+                runner.books.aside.arena = name
+                runner.clean()
+        runner.books.aside.arena = known.current
+        self._arenas.write(Arenas(known.current))
+
+    def stop(self) -> None:
+        """The query is being stopped: end the twin."""
+        with self._over.changed:  # not while it takes over
+            twin, self.twin = self.twin, None
+        if twin is not None:
+            twin.end()
+            twin.remove()
+        for thread in self._threads:
+            thread.join(30)
