@@ -218,3 +218,18 @@ def schedule(world: World, crash_at: int, twin_epochs: int) -> None:
             world.crash()
     world.settle(3)
     check_end(world)
+
+
+def test_what_is_within_its_bound_goes_on_without_a_twin_and_what_is_tentative_does_not():
+    for tentative in (True, False):
+        state = to.TakeOver(main=8, tentative=tentative)
+        state, asked = to.step(state, to.Lost(epoch=9, snapshot=8))
+        if tentative:
+            state, asked = to.step(state, to.Noted(note=asked[0].note))
+        assert isinstance(asked[0], to.HoldMain)  # the twin has nothing to catch up with
+        after, asked = to.step(state, to.Hopeless(twin=1))
+        if tentative:
+            assert (after, asked) == (state, ())
+        else:
+            assert after.phase == "whole"
+            assert asked == (to.EndTwin(twin=1), to.ReleaseMain())

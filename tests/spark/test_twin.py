@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections import Counter
 
 import pyarrow as pa
+from typer.testing import CliRunner
 
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
+from tether.chaos.faults import release
+from tether.cli.app import app
 from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.injector import Injector
 
@@ -38,6 +43,31 @@ def start(rows, work, sink, injector, **options):
     )
 
 
+def wait_for(condition, seconds=300.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def run_inspect(backup, *options):
+    ran = CliRunner().invoke(app, ["inspect", str(backup), *options])
+    assert ran.exit_code == 0, ran.output
+    return ran.output
+
+
+def inspected(backup, until):
+    """What ``tether inspect`` says of the feed, once that has come so far."""
+    found = {}
+
+    def come():
+        found["feed"] = json.loads(run_inspect(backup, "--json").splitlines()[-1])["feed"]
+        return bool(found["feed"]) and until(found["feed"])
+
+    wait_for(come)
+    return found["feed"]
+
+
 def what_happened(query):
     told = ("tentative", "twin", "twin-lost", "no-twin", "rewound", "taken-over")
     return [event.what for event in query.story() if event.what in told]
@@ -48,6 +78,7 @@ def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_p
     write_epochs(tmp_path / "in", tables)
     injector = Injector(tmp_path / "strikes")
     injector.at("before-attach", "forget", slot=1, epoch=8)
+    held = injector.at("during-recovery", "hold", slot=0, epoch=4)  # the twin's: main's is there
     feed = str(tmp_path / "changes")
     policy = tether.Barrier(4, mode="sync", meanwhile="stale")
     query = start(
@@ -58,6 +89,12 @@ def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_p
         tolerance=policy,
         trigger={"availableNow": True},
     )
+    wait_for(lambda: (query.healing() or {}).get("tentative_epochs") == 3)
+    told = query.healing()
+    newest = len(tables) - 1
+    report = inspected(tmp_path / "backup", lambda feed: feed["last_epoch"] == newest)["healing"]
+    text = run_inspect(tmp_path / "backup")
+    release(held)
     query.awaitTermination()
     assert query.exception() is None
     assert what_happened(query) == ["tentative", "twin", "taken-over"]
@@ -70,6 +107,15 @@ def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_p
     guesses = [row for row in history if row["_stability"] == "tentative"]
     inserted = [row for row in guesses if row["_change_type"] == "insert"]
     assert inserted  # it answered before it knew
+    assert told["tentative_rows"] == len(inserted)
+    assert 0 < told["oldest_tentative_seconds"] < 3600
+    assert (report["state"], report["since_epoch"], report["fidelity"]) == ("healing", 8, 0.5)
+    assert (report["since"], report["tentative_rows"]) == (told["since"], len(inserted))
+    assert report["epochs_behind"] == told["epochs_behind"] == newest - 4
+    assert report["oldest_tentative_seconds"] > 0
+    assert "healing since epoch 8" in text
+    assert f"{len(inserted)} tentative rows are not corrected yet" in text
+    assert inspected(tmp_path / "backup", lambda feed: feed["state"] == "stopped")
     assert {row["_epoch"] for row in inserted} <= set(range(8, 11))
     assert {row["_fidelity"] for row in inserted} == {0.5}
     # Each was taken back with just the values that had been given, and wrong ones were among them.

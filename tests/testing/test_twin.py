@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
@@ -126,6 +127,8 @@ def to_the_end(job):
 
 
 LONG = pytest.mark.long
+TASK_TRIES = 4
+"""How often the stand-in tries a task, as Spark does."""
 
 
 @pytest.mark.parametrize(
@@ -248,6 +251,80 @@ def test_without_room_for_a_second_state_the_query_goes_back_as_a_whole(tmp_path
     query.stop()
 
 
+def test_without_the_old_epochs_nobody_goes_back_and_nothing_wrong_is_given(tmp_path):
+    job = Job(tmp_path, tether.Barrier(5, mode="sync", meanwhile="stale"))
+    held = job.injector.at("before-attach", "hold", slot=1, epoch=9)
+    job.injector.at("before-attach", "forget", slot=1, epoch=9)
+    query = job.start()
+    errors = in_the_background(query)
+    wait_for(lambda: is_holding(held))
+    for epoch in (6, 7):
+        (tmp_path / "checkpoint" / "offsets" / str(epoch)).unlink()
+    release(held)
+    wait_for(lambda: errors)
+    assert happened(query) == ["no-twin"]
+    (told,) = [event.cause for event in query.story() if event.what == "no-twin"]
+    assert "epoch 6 were is not known any more" in told
+    assert isinstance(errors[0], TetherError)
+    assert "epoch 6" in str(errors[0]) or "snapshot" in str(errors[0])
+    query.stop()
+    assert [one["epoch"] for one in job.given()] == list(range(9))  # stable ones, and no more
+
+
+def store_down_for_twins(job, failures):
+    """Let so many reads of a twin's fail, from when its slot 0 restores: main never loses that one."""
+    held = job.injector.at("during-recovery", "hold", slot=0)
+    reads = [job.injector.at("store-read", "fail") for _ in range(failures)]
+    for fault in reads:
+        Path(fault.marker).touch()  # as if it had struck
+
+    def go_down():
+        wait_for(lambda: is_holding(held))
+        for fault in reads:
+            Path(fault.marker).unlink()
+        release(held)
+
+    threading.Thread(target=go_down, daemon=True).start()
+
+
+def test_a_store_that_fails_while_the_twin_restores_costs_a_twin(tmp_path):
+    job = Job(tmp_path, tether.Barrier(5, mode="sync", meanwhile="skip"))  # main restores nothing
+    job.injector.at("before-attach", "forget", slot=1, epoch=9)
+    store_down_for_twins(job, 2 * TASK_TRIES)
+    told = to_the_end(job)
+    assert told == ["tentative", "twin", "twin-lost", "twin", "twin-lost", "twin", "taken-over"]
+
+
+def test_a_store_that_fails_for_good_ends_the_query_and_a_restart_finishes_it(tmp_path):
+    job = Job(tmp_path, tether.Barrier(5, mode="sync", meanwhile="skip"))
+    job.injector.at("before-attach", "forget", slot=1, epoch=9)
+    store_down_for_twins(job, 3 * TASK_TRIES)
+    query = job.start()
+    with pytest.raises(TetherError, match="on purpose"):
+        query.processAllAvailable()
+    assert happened(query) == ["tentative", "twin", "twin-lost", "twin", "twin-lost", "twin"]
+    query.stop()
+    assert unfinished(str(tmp_path / "checkpoint")) is not None
+    query = job.start()  # the store is there again
+    query.processAllAvailable()
+    query.stop()
+    job.check(crashes=1)
+
+
+def in_the_background(query):
+    """Let it work on a thread of its own; what it raises is in the list that is given."""
+    errors = []
+
+    def work():
+        try:
+            query.processAllAvailable()
+        except TetherError as error:
+            errors.append(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return errors
+
+
 # ---- healing ------------------------------------------------------------------------------------
 
 HEALS = tether.Approximate(10_000, heal=tether.Barrier(5))
@@ -333,6 +410,22 @@ def test_a_driver_killed_while_it_heals_heals_again(tmp_path, point):
     query.processAllAvailable()
     counts = Counter(key for keys in job.epochs for key in keys)
     assert job.given()[-1]["rows"] == sorted([key, counts[key]] for key in range(5))
+    query.stop()
+
+
+def test_a_query_that_cannot_be_healed_goes_on_within_its_bound(tmp_path):
+    job = Job(tmp_path, HEALS)
+    job.injector.at("before-attach", "forget", slot=1, epoch=8)
+    store_down_for_twins(job, 3 * TASK_TRIES)
+    query = job.start()
+    query.processAllAvailable()
+    told = [event.what for event in query.story() if event.what in (*TOLD, "healing")]
+    assert told == ["healing", "twin", "twin-lost", "twin", "twin-lost", "twin", "no-twin"]
+    assert query.healing() is None
+    assert 0 < query.bound().spent <= THETA
+    assert query.heal()  # the store is there again
+    query.processAllAvailable()
+    check_healed(query)
     query.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import msgspec
@@ -144,12 +145,30 @@ def _show_feed(feed: dict[str, Any]) -> None:
     last = feed["last_epoch"]
     print(f"last heard of: epoch {last}, {feed['state']}; {feed['epochs']:,} epochs in the feed")
     print(f"bound then: at most {feed['spent']} of {feed['promised']}, at worst {feed['worst']}")
+    if feed["healing"]:
+        _show_healing(feed["healing"])
     for failure in feed["failures"]:
         print(
             f"  failure {failure['number']}, epoch {failure['epoch']}: {failure['slots']} slots, "
             f"lost at most {failure['lost']} of {failure['allowed']}"
         )
     print("the whole of it as a page: tether ui <this directory>")
+
+
+def _show_healing(healing: dict[str, Any]) -> None:
+    """What was missing when the query was last heard of."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(healing["since"] or 0.0))
+    left = healing["seconds_left"]
+    print(
+        f"{healing['state']} since epoch {healing['since_epoch']} ({since}), "
+        f"fidelity {healing['fidelity']:.2f}; twin {healing['epochs_behind']} epochs behind"
+        + ("" if left is None else f", about {left:.0f} s left")
+    )
+    if healing["tentative_rows"]:
+        print(
+            f"  {healing['tentative_rows']:,} tentative rows are not corrected yet, the oldest given "
+            f"{healing['oldest_tentative_seconds']:.0f} s ago"
+        )
 
 
 def _shown(number: float | str) -> str:

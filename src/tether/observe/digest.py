@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from tether.observe.card import amount
 
 if TYPE_CHECKING:
+    from tether.observe.facts import EpochFigures
     from tether.observe.feed import Feed
 
 FAILURES = 20
@@ -37,6 +39,7 @@ def digest_of(feed: Feed) -> dict[str, Any]:
         "promised": amount(last.promised),
         "backups": total.backups,
         "backup_bytes": total.backup_bytes,
+        "healing": _healing(last),
         "failures": [
             {
                 "number": one.number,
@@ -49,4 +52,22 @@ def digest_of(feed: Feed) -> dict[str, Any]:
             }
             for one in feed.failures_after()[-FAILURES:]
         ],
+    }
+
+
+def _healing(last: EpochFigures) -> dict[str, Any] | None:
+    """What was missing at the end of the last epoch, and how far its correction was; None: nothing."""
+    if last.state == "stable":
+        return None
+    now = time.time()
+    oldest = last.oldest_tentative
+    return {
+        "state": last.state,
+        "since_epoch": last.missing_from,
+        "since": last.missing_since,
+        "epochs_behind": last.behind,
+        "seconds_left": last.seconds_left,
+        "fidelity": last.fidelity,
+        "tentative_rows": last.tentative_rows,
+        "oldest_tentative_seconds": 0.0 if oldest is None else max(0.0, now - oldest),
     }

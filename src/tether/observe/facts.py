@@ -107,6 +107,14 @@ class EpochFigures(
     """Epochs that a healing twin has yet to catch up with."""
     seconds_left: float | None = None
     """Until it has, as far as can be told."""
+    missing_since: float | None = None
+    """Unix seconds, when something began to be missing from the answer; None: nothing is."""
+    missing_from: int = -1
+    """The epoch that it began with."""
+    tentative_rows: int = 0
+    """Tentative rows that were given and not corrected yet."""
+    oldest_tentative: float | None = None
+    """Unix seconds, when the oldest of them was given."""
 
 
 class SlotsNow(msgspec.Struct, frozen=True, kw_only=True, tag="slots", tag_field="fact"):

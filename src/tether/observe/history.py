@@ -50,6 +50,10 @@ def joined(first: EpochFigures, second: EpochFigures) -> EpochFigures:
         fidelity=min(first.fidelity, second.fidelity),
         behind=second.behind,
         seconds_left=second.seconds_left,
+        missing_since=second.missing_since,
+        missing_from=second.missing_from,
+        tentative_rows=second.tentative_rows,
+        oldest_tentative=second.oldest_tentative,
     )
 
 

@@ -42,6 +42,7 @@ GAUGES = {
     "tether_epoch": ("Number of the newest epoch", "epoch"),
     "tether_fidelity": ("Share of the input that the answer is made from", "fidelity"),
     "tether_twin_behind_epochs": ("Epochs that a healing twin is behind", "behind"),
+    "tether_tentative_rows": ("Tentative rows given and not corrected yet", "tentative_rows"),
 }
 COUNTERS = {
     "tether_epochs": ("Epochs done", "epochs"),

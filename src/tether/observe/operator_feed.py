@@ -63,7 +63,8 @@ class OperatorFeed:
         self._stage = Backstage(self._log.flush if self._log else None)
         self.healing: Callable[[], Mapping[str, Any] | None] | None = None
         """Says what is missing from the answer, and how far its correction has come; None: nothing
-        is. ``fidelity``, and of a twin that is under way ``epochs_behind`` and ``seconds_left``."""
+        is. ``fidelity``; of a twin that is under way ``epochs_behind`` and ``seconds_left``; of
+        what is missing ``since``, ``since_epoch``, ``tentative_rows``, ``oldest_tentative``."""
 
     def begin(self, query_id: str, name: str | None) -> None:
         """Spark has named the query."""
@@ -133,6 +134,10 @@ class OperatorFeed:
                 fidelity=float(missing.get("fidelity", 1.0)),
                 behind=int(behind or 0),
                 seconds_left=missing.get("seconds_left"),
+                missing_since=missing.get("since"),
+                missing_from=missing.get("since_epoch", -1),
+                tentative_rows=missing.get("tentative_rows", 0),
+                oldest_tentative=missing.get("oldest_tentative"),
             )
         self.feed.take(figures)
         slots = self._maker.slots(reports)

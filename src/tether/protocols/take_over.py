@@ -28,8 +28,8 @@ Losing the twin's slots ends the twin; a new one starts from the same S. Losing 
 changes nothing: it is tentative already.
 
 Healing an approximate query (``tentative=False``) is the same without a note and without output: main
-is within its bound, so what it gives stands. A restarted query sees by its account that it has lost
-something, and starts a twin for that.
+is within its bound, so what it gives stands. Where no twin can come to an end, it goes on as it is. A
+restarted query sees by its account that it has lost something, and starts a twin for that.
 """
 
 from __future__ import annotations
@@ -139,6 +139,12 @@ class TwinLost(msgspec.Struct, frozen=True, kw_only=True, tag="twin-lost"):
     twin: int
 
 
+class Hopeless(msgspec.Struct, frozen=True, kw_only=True, tag="hopeless"):
+    """Twins fail whatever is done, and main can go on without: it is within its bound for good."""
+
+    twin: int
+
+
 class MainHeld(msgspec.Struct, frozen=True, kw_only=True, tag="main-held"):
     """Main stands still at the end of this epoch, and Spark has committed it."""
 
@@ -163,7 +169,16 @@ class NoteRemoved(msgspec.Struct, frozen=True, kw_only=True, tag="note-removed")
 
 
 Event = (
-    Lost | Noted | MainEnded | TwinEnded | TwinLost | MainHeld | TwinSaved | Recorded | NoteRemoved
+    Lost
+    | Noted
+    | MainEnded
+    | TwinEnded
+    | TwinLost
+    | Hopeless
+    | MainHeld
+    | TwinSaved
+    | Recorded
+    | NoteRemoved
 )
 
 # ---- instructions ------------------------------------------------------------------------------
@@ -247,7 +262,7 @@ def step(state: TakeOver, event: Event) -> _Step:
         >>> state.kind(9), state.speaks(8), state.speaks(9)
         ('tentative', False, True)
     """
-    if isinstance(event, TwinEnded | TwinLost | TwinSaved):
+    if isinstance(event, TwinEnded | TwinLost | Hopeless | TwinSaved):
         return _of_twin(state, event)
     if isinstance(event, Lost):
         return _lost(state, event)
@@ -261,11 +276,13 @@ def step(state: TakeOver, event: Event) -> _Step:
     return _recorded(state, event)
 
 
-def _of_twin(state: TakeOver, event: TwinEnded | TwinLost | TwinSaved) -> _Step:
+def _of_twin(state: TakeOver, event: TwinEnded | TwinLost | Hopeless | TwinSaved) -> _Step:
     if event.twin != state.twins or state.twin is None:
         return state, ()  # of a twin that was ended
     if isinstance(event, TwinEnded):
         return _twin_ended(state, event)
+    if isinstance(event, Hopeless):
+        return _hopeless(state, event)
     return _saved(state, event) if isinstance(event, TwinSaved) else _twin_lost(state, event)
 
 
@@ -349,6 +366,13 @@ def _twin_lost(state: TakeOver, event: TwinLost) -> _Step:
     assert state.note is not None
     state, start = _start(replace(state, stopped=None, note=replace(state.note, over=None)))
     return state, (EndTwin(twin=event.twin), *(ReleaseMain(),) * held, *start)
+
+
+def _hopeless(state: TakeOver, event: Hopeless) -> _Step:
+    if state.tentative or state.phase in ("recording", "over"):
+        return state, ()  # what is tentative cannot be left so: the host ends the query
+    held = state.phase != "tentative"
+    return _whole(state), (EndTwin(twin=event.twin), *(ReleaseMain(),) * held)
 
 
 def _saved(state: TakeOver, event: TwinSaved) -> _Step:

@@ -262,8 +262,9 @@ class Query:
         """What is missing since a loss, and how far the twin has come; None of an exact query.
 
         ``since_epoch``: rows are tentative from it on; ``since``: Unix seconds; ``epochs_behind`` and
-        ``seconds_left``: what the twin has before it, by its pace so far; ``tentative_epochs`` and
-        ``oldest_tentative_seconds``: what was given and is not corrected yet; ``fidelity``.
+        ``seconds_left``: what the twin has before it, by its pace so far; ``tentative_epochs``,
+        ``tentative_rows`` and ``oldest_tentative_seconds``: what was given and is not corrected yet;
+        ``fidelity``. ``tether inspect`` tells the same of the backup directory.
         """
         return self._driver.healing()
 

@@ -6,9 +6,12 @@ taken back later is what was given, whatever an operator makes of the epoch when
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import TYPE_CHECKING
 
 import fsspec
+import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +48,21 @@ class TentativeSpool:
         if not self._there(epoch, "given"):
             return None
         return session.read.schema(like.schema).parquet(f"{self._url}/{epoch}/given")
+
+    def rows(self, epoch: int) -> int:
+        """How many tentative rows of an epoch were given."""
+        files, root = fsspec.core.url_to_fs(self._url)
+        if not self._there(epoch, "given"):
+            return 0
+        parts = files.glob(f"{root}/{epoch}/given/*.parquet")
+        return sum(int(pq.read_metadata(part, filesystem=files).num_rows) for part in parts)
+
+    def given_at(self, epoch: int) -> float:
+        """Unix seconds, when they were; now, where the file system does not say."""
+        files, root = fsspec.core.url_to_fs(self._url)
+        with contextlib.suppress(NotImplementedError, OSError):
+            return float(files.modified(f"{root}/{epoch}/given/{_DONE}").timestamp())
+        return time.time()
 
     def outstanding(self) -> list[int]:
         """Epochs of which tentative rows were given and no stable ones yet, oldest first."""

@@ -215,8 +215,8 @@ class Meanwhile:
         with self._changed:
             if not self.whole:
                 return True
+            self._no_twin = self._over.twins.hopeless = False  # within an epoch: at its end
             if not self._gate.in_epoch and self._main is not None:
-                self._no_twin = False
                 self._heal(self._protocol.main + 1)
                 return not self.whole
             return self._lossy()
@@ -228,7 +228,7 @@ class Meanwhile:
     def _heal(self, epoch: int) -> None:
         """Something may have been lost before this epoch: read it again."""
         main = self._main
-        if main is None or self._no_twin or not self._lossy():
+        if main is None or self._no_twin or self._over.twins.hopeless or not self._lossy():
             return
         newest = main.books.newest_snapshot(epoch)
         snapshot = main.books.first_epoch - 1 if newest is None else newest.epoch

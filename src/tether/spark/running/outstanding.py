@@ -24,11 +24,16 @@ class Outstanding:
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self._outlets = [sink for sink in sinks if isinstance(sink, Outlet)]
         self._since = self._twin_since = 0.0
-        self._given: dict[int, float] = {}
+        self._given: dict[int, tuple[int, float]] = {}
+        """Rows and time of each epoch that is tentative so far."""
 
     def begin(self) -> None:
-        """Something is missing from now on."""
+        """Something is missing from now on, or since the driver before this one."""
         self._since = time.time()
+        for epoch in {epoch for outlet in self._outlets for epoch in outlet.outstanding()}:
+            self.give(epoch)
+        if self._given:
+            self._since = min(at for _, at in self._given.values())
 
     def begin_twin(self) -> None:
         """A twin starts now."""
@@ -41,7 +46,10 @@ class Outstanding:
 
     def give(self, epoch: int) -> None:
         """Tentative rows of an epoch have been given."""
-        self._given[epoch] = time.time()
+        given = [one.given(epoch) for one in self._outlets if one.takes_tentative]
+        at = min((at for _, at in given), default=time.time())
+        # Another one each time: others read it, on threads of their own.
+        self._given = {**self._given, epoch: (sum(rows for rows, _ in given), at)}
 
     def settle(self, through: int) -> None:
         """Stable rows up to an epoch have been given, and that is durable."""
@@ -49,7 +57,7 @@ class Outstanding:
             for epoch in outlet.outstanding():
                 if epoch <= through:
                     outlet.settle(epoch)
-        self._given = {epoch: at for epoch, at in self._given.items() if epoch > through}
+        self._given = {epoch: one for epoch, one in self._given.items() if epoch > through}
 
     def told(self, state: TakeOver, twin_epochs: int) -> dict[str, Any]:
         """What progress reports say.
@@ -62,7 +70,8 @@ class Outstanding:
         now = time.time()
         running = now - self._twin_since
         pace = twin_epochs / running if running > 0 else 0.0
-        waiting = sorted(self._given.items())
+        given = list(self._given.values())
+        oldest = min((at for _, at in given), default=None)
         return {
             "since_epoch": state.note.since,
             "since": self._since,
@@ -71,6 +80,8 @@ class Outstanding:
             "twins": state.twins,
             "epochs_behind": max(0, state.behind),
             "seconds_left": max(0, state.behind) / pace if pace else None,
-            "tentative_epochs": len(waiting),
-            "oldest_tentative_seconds": now - waiting[0][1] if waiting else 0.0,
+            "tentative_epochs": len(given),
+            "tentative_rows": sum(rows for rows, _ in given),
+            "oldest_tentative": oldest,
+            "oldest_tentative_seconds": 0.0 if oldest is None else max(0.0, now - oldest),
         }

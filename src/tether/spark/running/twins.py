@@ -41,6 +41,8 @@ class Twins:
         self._failed, self._farthest = 0, -1
         self.twin: Twin | None = None
         """The one that runs now."""
+        self.hopeless = False
+        """Whether a query that is within its bound goes on without: twins fail for good."""
 
     @property
     def running(self) -> Runner[SparkCluster]:
@@ -62,7 +64,7 @@ class Twins:
 
     def forget_failures(self) -> None:
         """Something else is missing now: failures of twins before say nothing of those to come."""
-        self._failed, self._farthest = 0, -1
+        self._failed, self._farthest, self.hopeless = 0, -1, False
 
     def came_to(self, epoch: int) -> None:
         """The twin has come to the end of an epoch."""
@@ -106,10 +108,15 @@ class Twins:
                 if twin.ended or over.is_ending():
                     return
                 self._failed += not is_loss(error)
-                if self._failed >= TWINS_THAT_FAIL:
+                told = what_was_lost(error) if is_loss(error) else str(error).split("\n")[0]
+                if self._failed >= TWINS_THAT_FAIL and over.state.tentative:
                     over.give_up(error)
                     return
-                told = what_was_lost(error) if is_loss(error) else str(error).split("\n")[0]
+                if self._failed >= TWINS_THAT_FAIL:
+                    self.hopeless = True
+                    self._story.add("no-twin", told, over.state.twin or -1, number=twin.number)
+                    over.tell(to.Hopeless(twin=twin.number))
+                    return
                 self._story.add("twin-lost", told, over.state.twin or -1, number=twin.number)
                 over.tell(to.TwinLost(twin=twin.number))
 
