@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tether.core.ids import Epoch, epoch_before
 from tether.engine.recovery.lost import LostStateError
 
 if TYPE_CHECKING:
     from tether.engine.query.runner import Runner
 
 
-def refuse_lost(runner: Runner[Any], epoch: int) -> None:
+def refuse_lost(runner: Runner[Any], epoch: Epoch) -> None:
     """Look for slots without a state, if executors have died since the last time.
 
     Args:
@@ -30,11 +31,11 @@ def refuse_lost(runner: Runner[Any], epoch: int) -> None:
     if not runner.cluster.shaken() or books.keeper is None or runner.catching_up.now is not None:
         return
     newest = books.newest_snapshot(epoch)
-    durable = books.first_epoch - 1 if newest is None else newest.epoch
+    durable = epoch_before(books.first_epoch) if newest is None else newest.epoch
     if durable == epoch - 1:
         return  # whoever lost its state restores it from there
     try:
-        there = runner.cluster.ask(runner.orders, "probe", epoch - 1)
+        there = runner.cluster.ask(runner.orders, "probe", epoch_before(epoch))
     except Exception:  # more executors are dying: the slots' tasks will tell
         return
     # The plan's graph is the whole query's; a lane may be a part of it.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.errors import TetherError
+from tether.core.ids import Epoch, epoch_after, epoch_before
 from tether.engine.query.room import lacking_room
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.protocols import take_over as to
@@ -103,7 +104,7 @@ class Meanwhile:
         return self._over.whole
 
     @property
-    def tentative_since(self) -> int | None:
+    def tentative_since(self) -> Epoch | None:
         """First epoch whose rows are tentative, if any are."""
         state = self._protocol
         if state.note is None or state.kind(state.note.since) == "stable":
@@ -143,7 +144,7 @@ class Meanwhile:
         return replace(graph, sinks=sinks)
 
     def open(
-        self, lane: tuple[LaneGraph, LanePlan], runner: Runner[SparkCluster], epoch: int
+        self, lane: tuple[LaneGraph, LanePlan], runner: Runner[SparkCluster], epoch: Epoch
     ) -> None:
         """Main is about to run its first epoch: continue with what an earlier driver left."""
         over = self._over
@@ -151,18 +152,18 @@ class Meanwhile:
             over.lane, over.main = lane, runner
             over.twins.clean_arenas(runner)
             newest = runner.books.newest_snapshot(epoch)
-            complete = runner.books.first_epoch - 1 if newest is None else newest.epoch
+            complete = epoch_before(runner.books.first_epoch) if newest is None else newest.epoch
             strategy, note = over.state.strategy, over.note.read()
             state, asked = to.resumed(note, complete, epoch, strategy=strategy)
             over.state = msgspec.structs.replace(state, tentative=not self._heals)
             if note is not None and state.phase != "over":
-                over.cuts = cut_epochs(over.log, range(note.snapshot + 1, epoch))
+                over.cuts = cut_epochs(over.log, map(Epoch, range(note.snapshot + 1, epoch)))
                 runner.books.aside.go_on_without((), self._how)
                 self._begin(note.since, "the driver was restarted")
             for one in asked:
                 over.obey(one)
 
-    def run(self, given: Mapping[Node, DataFrame], epoch: int) -> None:
+    def run(self, given: Mapping[Node, DataFrame], epoch: Epoch) -> None:
         """Run an epoch of main, with what is missing if anything is."""
         for attempt in range(TRIES):
             self._gate.enter()
@@ -184,16 +185,16 @@ class Meanwhile:
             self._over.ran_since_twin += 1
             self._over.tell(to.MainEnded(epoch=epoch))
             if self._heals and self.whole:
-                self._heal(epoch + 1)
+                self._heal(epoch_after(epoch))
             self._gate.leave()
 
-    def _go_on(self, epoch: int, why: str) -> bool:
+    def _go_on(self, epoch: Epoch, why: str) -> bool:
         """Slots of main are lost: go on without them. False: that cannot be, go back instead."""
         main = self._main
         assert main is not None
         with self._changed:
             newest = main.books.newest_snapshot(epoch)
-            snapshot = main.books.first_epoch - 1 if newest is None else newest.epoch
+            snapshot = epoch_before(main.books.first_epoch) if newest is None else newest.epoch
             if self.whole and not self._enabled:
                 return False
             there = self._probe(main, epoch)
@@ -217,7 +218,7 @@ class Meanwhile:
                 return True
             self._no_twin = self._over.twins.hopeless = False  # within an epoch: at its end
             if not self._gate.in_epoch and self._main is not None:
-                self._heal(self._protocol.main + 1)
+                self._heal(epoch_after(self._protocol.main))
                 return not self.whole
             return self._lossy()
 
@@ -225,31 +226,31 @@ class Meanwhile:
         main = self._main
         return main is not None and any(one.lossy for one in main.books.ledgers.values())
 
-    def _heal(self, epoch: int) -> None:
+    def _heal(self, epoch: Epoch) -> None:
         """Something may have been lost before this epoch: read it again."""
         main = self._main
         if main is None or self._no_twin or self._over.twins.hopeless or not self._lossy():
             return
         newest = main.books.newest_snapshot(epoch)
-        snapshot = main.books.first_epoch - 1 if newest is None else newest.epoch
+        snapshot = epoch_before(main.books.first_epoch) if newest is None else newest.epoch
         if not self._can_start(self._probe(main, epoch), snapshot, epoch):
             self._no_twin = True  # it was told; the bound covers the loss for good
             return
         self._begin(epoch, "slots have lost what the bound covers", snapshot=snapshot)
         self._over.tell(to.Lost(epoch=epoch, snapshot=snapshot))
 
-    def _can_start(self, there: Statuses, snapshot: int, epoch: int) -> bool:
+    def _can_start(self, there: Statuses, snapshot: Epoch, epoch: Epoch) -> bool:
         """Whether a twin can read the epochs since the snapshot, and has room; it is told if not."""
         why = lacking_room(there.values())
         try:
-            self._over.cuts = cut_epochs(self._over.log, range(snapshot + 1, epoch))
+            self._over.cuts = cut_epochs(self._over.log, map(Epoch, range(snapshot + 1, epoch)))
         except TetherError as error:
             why = f"{error.what} {error.why}"
         if why:
             self._story.add("no-twin", why, epoch)
         return not why
 
-    def _begin(self, epoch: int, why: str, **detail: object) -> None:
+    def _begin(self, epoch: Epoch, why: str, **detail: object) -> None:
         self._over.outstanding.begin()
         self._over.twins.forget_failures()
         if self._heals:
@@ -257,14 +258,14 @@ class Meanwhile:
         else:
             self._story.add("tentative", why, epoch, meanwhile=self._how, **detail)
 
-    def _probe(self, main: Runner[SparkCluster], epoch: int) -> Statuses:
+    def _probe(self, main: Runner[SparkCluster], epoch: Epoch) -> Statuses:
         """What slots that have their state as of the epoch before say; none if executors are dying."""
         try:
-            return main.cluster.ask(main.orders, "probe", epoch - 1)
+            return main.cluster.ask(main.orders, "probe", epoch_before(epoch))
         except Exception:
             return {}
 
-    def main_mark(self, epoch: int) -> Mark:
+    def main_mark(self, epoch: Epoch) -> Mark:
         """What main's rows of an epoch are."""
         if self._protocol.kind(epoch) == "stable":
             return Mark("stable", epoch)
@@ -272,7 +273,7 @@ class Meanwhile:
 
     def _fidelity(self) -> float:
         main = self._main
-        if main is None or self._protocol.kind(self._protocol.main + 1) == "stable":
+        if main is None or self._protocol.kind(epoch_after(self._protocol.main)) == "stable":
             return 1.0
         return fidelity_without(main.plan.settings.graph, main.books.aside.missing)
 

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tether.chaos.faults import reach
+from tether.core.ids import Epoch
 from tether.engine.query.twin import record_twin, save_twin
 from tether.protocols import take_over as to
 from tether.spark.changes.columns import Mark
@@ -57,7 +58,7 @@ class TakingOver:
         story: Story,
         *,
         protocol: to.TakeOver,
-        main_mark: Callable[[int], Mark],
+        main_mark: Callable[[Epoch], Mark],
         swap: Callable[[LanePlan, Runner[SparkCluster]], None],
         fail: Callable[[BaseException], None],
     ) -> None:
@@ -73,7 +74,7 @@ class TakingOver:
         self.main: Runner[SparkCluster] | None = None
         """The run that is the query."""
         self.lane: tuple[LaneGraph, LanePlan] | None = None
-        self.cuts: dict[int, CutEpoch] = {}
+        self.cuts: dict[Epoch, CutEpoch] = {}
         """How main cut the epochs that a twin runs."""
         self.ran_since_twin = 0
         """Epochs of main since the twin last began one."""
@@ -98,11 +99,11 @@ class TakingOver:
 
     # ---- the twin: called by its own thread ------------------------------------------------------
 
-    def cut(self, epoch: int) -> CutEpoch | None:
+    def cut(self, epoch: Epoch) -> CutEpoch | None:
         """How main cut an epoch; None where it has not ended it yet."""
         return self.cuts.get(epoch)
 
-    def twin_mark(self, epoch: int) -> Mark | None:
+    def twin_mark(self, epoch: Epoch) -> Mark | None:
         """What the twin's rows of an epoch are; None where it gives none."""
         if not self.state.speaks(epoch):
             return None
@@ -129,7 +130,7 @@ class TakingOver:
             self.changed.wait_for(ready)
             self.ran_since_twin = 0
 
-    def twin_ended(self, twin: Twin, epoch: int) -> None:
+    def twin_ended(self, twin: Twin, epoch: Epoch) -> None:
         """The twin has come to the end of an epoch; take over if it has caught up."""
         with self.changed:
             if twin.ended:
@@ -187,17 +188,17 @@ class TakingOver:
                 self.gate.held = False
         self.changed.notify_all()
 
-    def _reach(self, point: TakeOverPoint, epoch: int | None = None) -> None:
+    def _reach(self, point: TakeOverPoint, epoch: Epoch | None = None) -> None:
         reach(self._query.faults, point, -1, self.state.main if epoch is None else epoch)
 
-    def _record(self, epoch: int) -> None:
+    def _record(self, epoch: Epoch) -> None:
         try:
             record_twin(self.twins.running, epoch, self._saved)
         except Exception as error:  # whether it is durable, only the next start can tell
             self.give_up(error)
             raise
 
-    def _swap_in(self, epoch: int) -> None:
+    def _swap_in(self, epoch: Epoch) -> None:
         twin, old = self.twins.twin, self.main
         assert twin is not None
         assert old is not None

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tether.core.ids import NEVER, Epoch
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.protocols import take_over as to
 from tether.spark.running.remains import Arenas, arenas_file
@@ -66,12 +67,12 @@ class Twins:
         """Something else is missing now: failures of twins before say nothing of those to come."""
         self._failed, self._farthest, self.hopeless = 0, -1, False
 
-    def came_to(self, epoch: int) -> None:
+    def came_to(self, epoch: Epoch) -> None:
         """The twin has come to the end of an epoch."""
         if epoch > self._farthest:
             self._farthest, self._failed = epoch, 0
 
-    def start(self, number: int, snapshot: int) -> None:
+    def start(self, number: int, snapshot: Epoch) -> None:
         """Start a twin from a snapshot."""
         over = self._over
         assert over.main is not None
@@ -114,10 +115,10 @@ class Twins:
                     return
                 if self._failed >= TWINS_THAT_FAIL:
                     self.hopeless = True
-                    self._story.add("no-twin", told, over.state.twin or -1, number=twin.number)
+                    self._story.add("no-twin", told, over.state.twin or NEVER, number=twin.number)
                     over.tell(to.Hopeless(twin=twin.number))
                     return
-                self._story.add("twin-lost", told, over.state.twin or -1, number=twin.number)
+                self._story.add("twin-lost", told, over.state.twin or NEVER, number=twin.number)
                 over.tell(to.TwinLost(twin=twin.number))
 
     def end(self) -> None:
