@@ -65,16 +65,18 @@ class Scheduler:
 @pytest.fixture
 def scheduler(monkeypatch):
     monkeypatch.setattr(held_back, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(held_back, "HASTY_SECONDS", 0.01)
     monkeypatch.setattr(held_back, "InheritableThread", threading.Thread)
     return Scheduler()
 
 
-def watch_of(scheduler):
-    return HeldBack(SimpleNamespace(sparkContext=scheduler))
+def watch_of(scheduler, *, hasty=False):
+    return HeldBack(SimpleNamespace(sparkContext=scheduler), hasty=hasty)
 
 
-def test_tasks_that_wait_for_a_dead_executor_are_sent_again(scheduler):
-    watch = watch_of(scheduler)
+@pytest.mark.parametrize(("hasty", "at_work"), [(False, 0), (True, 0), (True, 1)])
+def test_tasks_that_wait_for_a_dead_executor_are_sent_again(scheduler, hasty, at_work):
+    watch, scheduler.at_work = watch_of(scheduler, hasty=hasty), at_work
 
     def epoch():
         with watch.watched():
@@ -92,9 +94,11 @@ def test_tasks_that_wait_for_a_dead_executor_are_sent_again(scheduler):
     watch.end()
 
 
-@pytest.mark.parametrize(("lost", "at_work"), [(False, 0), (True, 1)])
-def test_a_slow_epoch_is_left_alone(scheduler, lost, at_work):
-    watch = watch_of(scheduler)
+@pytest.mark.parametrize(
+    ("lost", "at_work", "hasty"), [(False, 0, False), (True, 1, False), (False, 1, True)]
+)
+def test_a_slow_epoch_is_left_alone(scheduler, lost, at_work, hasty):
+    watch = watch_of(scheduler, hasty=hasty)
     with watch.watched():
         scheduler.executors = ["b"] if lost else ["a", "b", "c"]
         scheduler.at_work = at_work

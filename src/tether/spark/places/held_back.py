@@ -100,7 +100,10 @@ class HeldBack:
                 tag, executors = self._tag, self._executors
             if not tag:
                 continue
-            dead = bool(executors - live_executors(self._context))
+            try:
+                dead = bool(executors - live_executors(self._context))
+            except Exception:  # the application is being stopped
+                return
             held = dead and (self._hasty or self._only_waiting(tag))
             looks = looks + 1 if held and tag == watched else int(held)
             watched = tag
