@@ -91,8 +91,8 @@ def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_p
     )
     wait_for(lambda: (query.healing() or {}).get("tentative_epochs") == 3)
     told = query.healing()
-    newest = len(tables) - 1
-    report = inspected(tmp_path / "backup", lambda feed: feed["last_epoch"] == newest)["healing"]
+    last = len(tables) - 1
+    report = inspected(tmp_path / "backup", lambda feed: feed["last_epoch"] == last)["healing"]
     text = run_inspect(tmp_path / "backup")
     release(held)
     query.awaitTermination()
@@ -111,7 +111,7 @@ def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_p
     assert 0 < told["oldest_tentative_seconds"] < 3600
     assert (report["state"], report["since_epoch"], report["fidelity"]) == ("healing", 8, 0.5)
     assert (report["since"], report["tentative_rows"]) == (told["since"], len(inserted))
-    assert report["epochs_behind"] == told["epochs_behind"] == newest - 4
+    assert report["epochs_behind"] == told["epochs_behind"] == last - 4
     assert report["oldest_tentative_seconds"] > 0
     assert "healing since epoch 8" in text
     assert f"{len(inserted)} tentative rows are not corrected yet" in text

@@ -121,6 +121,9 @@ class LocalCluster:
                 if slot in program.control.kept:
                     work.stay(rows)
                     return work, []
+                if slot in program.control.skipped:
+                    work.skip(rows)
+                    return work, []
                 return work, list(work.run(rows))
             except TaskKilled:
                 if not left:

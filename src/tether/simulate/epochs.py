@@ -139,26 +139,58 @@ def _batch(keys: Array, amounts: Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(keys), pa.array(amounts)], schema=ROWS)
 
 
-class _Rows:
+class EpochRows:
     """The rows of one epoch, made when they are asked for."""
 
     def __init__(self, scenario: EpochScenario, epoch: Epoch) -> None:
         self._scenario, self._epoch = scenario, epoch
 
+    def at(self, place: int) -> tuple[Array, Array]:
+        """Keys and amounts as they reach the operator at a place in the row, by slot."""
+        keys, amounts = self._scenario.rows(self._epoch)
+        for _ in range(place):
+            keys = sent_on(keys, self._scenario.keys)
+        return keys, amounts
+
     def by_slot(
         self, operator: QueryOperator, emitted: Mapping[str, list[list[pa.RecordBatch]]]
     ) -> list[list[pa.RecordBatch]]:
+        """The rows of an operator's slots; see :class:`tether.local.cluster.Feed`."""
         names = self._scenario.names
         place = names.index(operator.name)
         if place and names[place - 1] in emitted:
             return emitted[names[place - 1]]
-        keys, amounts = self._scenario.rows(self._epoch)
-        for _ in range(place):  # operators before it have had their rows, and did not run again
-            keys = sent_on(keys, self._scenario.keys)
+        keys, amounts = self.at(place)  # operators before it have had theirs, and did not run again
         size = self._scenario.batch
         # One batch for all, cut into pieces: thousands of small ones take longer than to apply them.
         every = _batch(keys.ravel(), amounts.ravel())
         return [[every.slice(first, size)] for first in range(0, keys.size, size)]
+
+
+def query_of(
+    scenario: EpochScenario,
+) -> tuple[dict[str, QueryOperator], dict[str, SumByKey], QuerySettings]:
+    """The scenario's query: its operators by name, what they do, and what holds for all of it."""
+    names = scenario.names
+    graph = Graph(
+        tuple(Node(name, scenario.copies) for name in names),
+        tuple(Edge(one, other, wiring="one-to-one") for one, other in pairwise(names)),
+    )
+    operators = {
+        name: QueryOperator(
+            name=name,
+            slots=scenario.copies,
+            blob=b"",
+            policy=scenario.policy,
+            placement=Placement(copies=scenario.copies, sharers=scenario.operators),
+            window=None,
+            output_arrow=ROWS,
+            repeats=True,
+        )
+        for name in names
+    }
+    instances = {name: SumByKey(scenario.keys, sends=name != names[-1]) for name in names}
+    return operators, instances, QuerySettings(graph=graph)
 
 
 class EpochWorld:
@@ -179,29 +211,8 @@ class EpochWorld:
     def __init__(self, scenario: EpochScenario, faults: Iterable[EpochFault]) -> None:
         self.scenario = scenario
         self.striking = Striking(faults, scenario.slots_per_node)
-        names = scenario.names
-        graph = Graph(
-            tuple(Node(name, scenario.copies) for name in names),
-            tuple(Edge(one, other, wiring="one-to-one") for one, other in pairwise(names)),
-        )
-        operators = [
-            QueryOperator(
-                name=name,
-                slots=scenario.copies,
-                blob=b"",
-                policy=scenario.policy,
-                placement=Placement(copies=scenario.copies, sharers=scenario.operators),
-                window=None,
-                output_arrow=ROWS,
-                repeats=True,
-            )
-            for name in names
-        ]
-        last = names[-1]
-        instances = {name: SumByKey(scenario.keys, sends=name != last) for name in names}
-        self.query = LocalRun(
-            operators, instances, QuerySettings(graph=graph), strike=self.striking
-        )
+        operators, instances, settings = query_of(scenario)
+        self.query = LocalRun(list(operators.values()), instances, settings, strike=self.striking)
         self.ideal = np.zeros((scenario.operators, scenario.copies, scenario.keys), np.int64)
         """What every state would be without failures."""
         self.violations: list[str] = []
@@ -213,7 +224,7 @@ class EpochWorld:
         for epoch in map(Epoch, range(self.scenario.epochs)):
             for slot in self.striking.lost_before(epoch):
                 self.query.lose(*slot)
-            self.query.run(_Rows(self.scenario, epoch))
+            self.query.run(EpochRows(self.scenario, epoch))
             self._add_ideal(epoch)
             self._check(epoch)
 
