@@ -1,9 +1,9 @@
 """A query, its twin and a reader in one process: the take-over on the engine's own slots and commits.
 
 The host decides nothing: what it is told to do is :mod:`tether.protocols.take_over`, and slots,
-snapshots and records are :mod:`tether.engine`, as on Spark. Whoever drives it chooses what happens next: main or
-twin runs an epoch, an instruction is carried out, a slot loses its state, the driver dies. It may die
-between any two instructions, and between an epoch's output and the host's commit of it.
+snapshots and records are :mod:`tether.engine`, as on Spark. Whoever drives it chooses what happens next:
+main or twin runs an epoch, an instruction is carried out, a slot loses its state, the driver dies. It
+may die between any two instructions, and between an epoch's output and the host's commit of it.
 """
 
 from __future__ import annotations
