@@ -244,17 +244,19 @@ class Producer:
                     one = Held(going.first, going.last, rows.slice(at, count))
                     self._held.add(one)
                     at += count
+            waits = any(isinstance(one, WaitForAcks) for one in asked)
             if going is not None:
-                self._put(one)
-            if any(isinstance(one, WaitForAcks) for one in asked):
+                self._put(one, waits=waits or self._gamma < 1)
+            if waits:
                 most = self._gamma if self._gamma >= 1 else self._window
                 self._wait(lambda most=most: self._state.unacked < most)
         if self._gamma < 1:
             self._wait(lambda: not self._state.unacked)
 
-    def _put(self, one: Held) -> None:
+    def _put(self, one: Held, *, waits: bool = True) -> None:
+        note = PutNote(offset_id=one.first, boundary=one.boundary, waits=waits)
         try:
-            self._connected().send(one.rows, PutNote(offset_id=one.first, boundary=one.boundary))
+            self._connected().send(one.rows, note)
         except PASSING:
             self._reconnect()  # sends it again
 

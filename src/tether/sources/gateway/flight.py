@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from tether.core.errors import TetherError
+from tether.sources.gateway.acks import AckLine, Reminder
 from tether.sources.gateway.errors import (
     BadRowsError,
     BusyError,
@@ -60,6 +61,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__(location, tls_certificates=certificates, middleware=checks)
         self._gateway = gateway
         self._room = threading.Semaphore(gateway.config.connections)
+        self._reminder = Reminder()
 
     # ---- producers -------------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         reader: Any,
         writer: Any,
     ) -> None:
-        """Rows of one producer, batch by batch, each acknowledged in the metadata that goes back."""
+        """Rows of one producer, batch by batch, acknowledged in the metadata that goes back."""
         if not self._room.acquire(blocking=False):
             raise _told(
                 BusyError(
@@ -108,6 +110,7 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
             as_they_are=reader.schema.equals(stream.schema, check_metadata=True),
             wait=lambda: not context.is_cancelled(),
         )
+        acks = AckLine(writer, self._reminder)
         ended = False
         try:
             while True:
@@ -118,12 +121,13 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
                 note = None if metadata is None else _parsed(metadata)
                 if note is not None and note.closing:
                     ended = True
-                    writer.write(_ack(Ack(ack_up_to_offset=note.offset_id)))
+                    acks.send(Ack(ack_up_to_offset=note.offset_id), at_once=True)
                     continue
                 ack = take(rows, note)
                 if ack is not None:
-                    writer.write(_ack(ack))
+                    acks.send(ack, at_once=note is not None and note.waits)
         finally:
+            acks.close()
             if session is not None:
                 stream.goodbye(producer, session, in_good_order=ended)
 

@@ -44,6 +44,8 @@ class PutNote(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Its own number of the batch's first row, from 1; of a boundary, the number that it takes up."""
     boundary: float | None = None
     """Nothing older than this event time, in seconds, will come. The batch is empty."""
+    waits: bool = False
+    """The producer waits for the acknowledgement: it is not held for others."""
     heartbeat: bool = False
     """The producer is there. The batch is empty, and takes up no number."""
     closing: bool = False
