@@ -35,8 +35,8 @@ SCHEMA = pa.schema({"k": pa.int64(), "v": pa.int64()})
 
 
 def run(*, quick: bool, seed: int) -> dict[str, Any]:
-    experiment = Experiment("gateway", seed=seed, repeats=3 if quick else 7)
-    rows = 2_000_000 if quick else 20_000_000
+    experiment = Experiment("gateway", seed=seed, repeats=3 if quick else 5)
+    rows = 2_000_000 if quick else 10_000_000
     with scratch() as folder:
         for batch in (1_000, 10_000):
             experiment.measure(
@@ -47,7 +47,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
                     ),
                 }
             )
-        few = rows // 20
+        few = rows // 100
         experiment.measure(
             {
                 "gateway, batches of 100": partial(into_gateway, folder, few, 100, AT_RISK),
@@ -59,7 +59,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         gateways = killed_gateways(folder, kills, 500, seed)
         say(f"gateway: killing {kills} producers, seed {seed}")
         producers = killed_producers(folder, kills, 40, seed)
-        _epochs(experiment, folder, epochs=WARM_UP + (4 if quick else 12), seed=seed)
+        _epochs(experiment, folder, epochs=WARM_UP + (4 if quick else 8), seed=seed)
         beside_kafka(experiment, folder, rows // 4)
 
     def speed(one: str, other: str) -> float:

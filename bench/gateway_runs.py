@@ -178,26 +178,30 @@ while True:
 
 def killed_producers(folder: Path, kills: int, gamma: int, seed: int) -> dict[str, Any]:
     """Kill producers at random moments; count what they had taken over and nobody has."""
-    dice, worst, doubled = random.Random(seed), 0.0, 0
+    dice, worst = random.Random(seed), 0.0
     with gateway(folder / "producers", "--max-lost", "100000") as process:
-        accepted: dict[int, int] = {}
-        for number in range(kills):
+        lines = [dice.randint(1, 60) for _ in range(kills)]
+
+        def kill_one(number: int) -> int:
             command = [sys.executable, "-c", PRODUCER, process.flight, str(number), str(gamma)]
             child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert child.stdout is not None
-            for _ in range(dice.randint(1, 60)):
+            for _ in range(lines[number]):
                 child.stdout.readline()
             child.kill()
             # What it had printed is what it had taken over, but for one batch at most.
             printed = child.stdout.read().split()
-            accepted[number] = int(printed[-1]) if printed else 0
             child.wait()
+            return int(printed[-1]) if printed else 0
+
+        with ThreadPoolExecutor(3) as pool:
+            accepted = list(pool.map(kill_one, range(kills)))
         calls = GatewayCalls(process.flight)
         while calls.look("s").producers:
             time.sleep(0.01)
         status = calls.status("s")
         found = Counter(calls.read("s", 1, status.shown)["id"].to_pylist())
-        for number, count in accepted.items():
+        for number, count in enumerate(accepted):
             there = sum(number * 10**9 + at in found for at in range(count))
             worst = max(worst, (count - there) / gamma)
         doubled = sum(found.values()) - len(found)
