@@ -6,7 +6,8 @@ Who does what:
 - ``records``, ``segments``, ``facts``: the durable log. ``marks``: what survives a killed process only.
 - ``opening``: a restart, and what it finds lost. ``backlog``: items in memory and on disk.
 - ``census``: who sends, and what dying producers may have lost.
-- ``flight``, ``http``, ``server``: the doors, and the process.
+- ``saving``: makes items durable while others come. ``acks``: what goes back to producers.
+- ``flight``, ``http``, ``server``, ``processes``: the doors, and the processes.
 - ``calls``: a client's side of them. ``spark_source``, ``folding``: ``format("tether")``.
 
 The decisions are those of ``tether.protocols.items``, ``item_sender`` and ``lost_items``.

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tether.sources.gateway.messages import Ack
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tether.sources.gateway.messages import Ack
 
 HELD_SECONDS = 0.002
 """Longest time that an acknowledgement is held for others."""
