@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 import tether
-from bench.harness import Experiment, Goal, Measurement
+from bench.chains import chained
+from bench.harness import Experiment, Goal, Measurement, say
+from bench.silences import silenced
 from bench.streams import scratch
 from tether.cli.session import open_session
 from tether.sources.exchange.files import write_files
@@ -30,14 +32,18 @@ if TYPE_CHECKING:
 
 INPUTS = 3
 SUNION, UNION = "SUnion", "plain union"
-NOT_YET = "operators with state do not answer from tentative rows on Spark yet"
-LATER = {
-    "worst_delay_to_x": 1.0,
-    "stable_withdrawn": 0.0,
-    "duplicates": 0.0,
-    "wrong_after": 0.0,
-    "tentative_below_alpha_x": 0.0,
-}
+X, ALPHA = 3.0, 0.75
+"""Seconds, and the part of them that rows wait. Not the paper's 0.9: an epoch of Spark takes longer
+than a tenth of X, and one may be in hand already when a row's time is over."""
+WAYS: list[tuple[Any, Any, Any]] = [
+    ("process", "process", "checkpoint"),
+    ("delay", "delay", "checkpoint"),
+    ("process", "delay", "checkpoint"),
+    ("delay", "process", "undo"),
+    ("process", "suspend", "undo"),
+    ("delay", "suspend", "checkpoint"),
+]
+"""All six ways to handle a failure; both ways to reconcile among them."""
 SCHEMA = json.dumps(
     {
         "type": "struct",
@@ -68,14 +74,101 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         for bucket in ((0.1, 0.5) if quick else (0.05, 0.1, 0.2, 0.5, 1.0))
     ]
     switched = _switch(session, seed, repeats=2 if quick else 5)
+    silences = _silences(session, quick=quick)
     goals = [
         Goal("reconcile.sunion_throughput", ">=", 0.8, experiment.ratio(UNION, SUNION)),
         Goal("reconcile.switch_epochs", "<=", 2, max(each["epochs"] for each in switched)),
-        *(Goal(f"reconcile.{id_}", "<=", target, None, NOT_YET) for id_, target in LATER.items()),
+        *_goals(silences),
     ]
     report = experiment.report(goals, {"rows": INPUTS * rows, "epochs": entries, "inputs": INPUTS})
     report["delay_by_bucket"], report["switches"] = delays, switched
+    report["silences"] = silences
+    if not quick:
+        report["figures"] = _figures(session)
     return report
+
+
+# ---- a silent input under a query with state (Figures 9, 10 and 12) --------------------------------
+
+
+def _silences(session: SparkSession, *, quick: bool) -> list[dict[str, Any]]:
+    """Every way, for failures shorter and longer than αX."""
+    runs = [(way, seconds) for way in WAYS for seconds in ((2, 6) if quick else (2, 6, 15))]
+    runs = runs[:4] + runs[6:8] if quick else [*runs, (WAYS[0], 30), (WAYS[1], 30), (WAYS[0], 60)]
+    found = []
+    # Java and Python warm up with a failure that does not count: the first tentative epoch of a
+    # session takes a second more than all later ones.
+    silenced(session, tether.Available(delay=X, alpha=ALPHA), 5)
+    for (failure, stabilization, reconcile), seconds in runs:
+        policy = tether.Available(
+            delay=X,
+            alpha=ALPHA,
+            failure=failure,
+            stabilization=stabilization,
+            reconcile=reconcile,
+        )
+        found.append(silenced(session, policy, seconds))
+        say(f"reconcile: {found[-1]}")
+    return found
+
+
+def _goals(silences: list[dict[str, Any]]) -> list[Goal]:
+    # To suspend new rows while late ones are put right is viable for short failures only (§5.1).
+    viable = [each for each in silences if each["stabilization"] != "suspend"]
+    short = [each for each in silences if each["seconds"] < each["alpha_x"]]
+    counted = {
+        name: sum(each[name] for each in silences)
+        for name in ("stable_withdrawn", "duplicates", "wrong_after")
+    }
+    unordered = sum(not each["in_order"] for each in silences)
+    return [
+        Goal(
+            "reconcile.worst_delay_to_x",
+            "<=",
+            1.0,
+            max(each["worst_delay_s"] / each["x"] for each in viable),
+        ),
+        Goal("reconcile.stable_withdrawn", "<=", 0, counted["stable_withdrawn"]),
+        Goal("reconcile.duplicates", "<=", 0, counted["duplicates"]),
+        Goal("reconcile.wrong_after", "<=", 0, counted["wrong_after"] + unordered),
+        Goal(
+            "reconcile.tentative_below_alpha_x",
+            "<=",
+            0,
+            sum(each["tentative_rows"] for each in short),
+        ),
+    ]
+
+
+def _figures(session: SparkSession) -> dict[str, list[dict[str, Any]]]:
+    """For the record: against αX, the length of a chain, and state size and rate."""
+    by_alpha = [
+        silenced(session, tether.Available(delay=X, alpha=alpha, failure=failure), 5)
+        for failure in ("process", "delay")
+        for alpha in (0.2, 0.5, 0.8)
+    ]
+    by_state = [
+        silenced(
+            session,
+            tether.Available(delay=X, alpha=0.4, reconcile=reconcile),
+            5,
+            entries=entries,
+            rate=rate,
+        )
+        for reconcile in ("checkpoint", "undo")
+        for entries, rate in ((0, 1_500), (4_000_000, 1_500), (0, 15_000))
+    ]
+    by_length = [
+        chained(
+            session,
+            tether.Available(delay=X, alpha=ALPHA, failure=each, stabilization=each),
+            length,
+            6,
+        )
+        for each in ("process", "delay")
+        for length in (1, 2, 3)
+    ]
+    return {"figure_9": by_alpha, "figure_11": by_length, "figure_12": by_state}
 
 
 def _writer(path: Path, **about: Any) -> ExchangeWriter:

@@ -14,6 +14,7 @@ from tether.numpy_columns import to_numpy
 from tether.operator import DURABLE, EndedWindow, Loss, Operator
 from tether.output import Output
 from tether.policies.approximate import Approximate
+from tether.policies.available import Available
 from tether.policies.barrier import Barrier
 from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
@@ -23,6 +24,7 @@ from tether.policies.upstream_backup import UpstreamBackup
 if TYPE_CHECKING:
     from tether.sources.exchange.ingest import ingest
     from tether.sources.exchange.sink import to_exchange
+    from tether.sources.replica import Replica
     from tether.sources.sunion.subscribe import subscribe
     from tether.spark.changes.feed import to_changes
     from tether.spark.changes.memory import to_memory
@@ -43,6 +45,7 @@ __all__ = [
     "DURABLE",
     "SSP",
     "Approximate",
+    "Available",
     "Barrier",
     "Decaying",
     "EndedWindow",
@@ -55,6 +58,7 @@ __all__ = [
     "Output",
     "PartiallyActive",
     "Query",
+    "Replica",
     "Sliding",
     "TetherError",
     "UpstreamBackup",
@@ -78,6 +82,7 @@ _NEEDS_SPARK = {
     "SSP": "tether.spark.graph.consistency",
     "EpochLines": "tether.spark.epoch_lines",
     "Query": "tether.spark.query",
+    "Replica": "tether.sources.replica",
     "ingest": "tether.sources.exchange.ingest",
     "read_changes": "tether.spark.changes.reader",
     "stream": "tether.spark.stream",

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tether.core.windows import Hopping, Sliding
 from tether.policies.approximate import Approximate
+from tether.policies.available import Available
 from tether.policies.barrier import Barrier
 from tether.policies.base import BasePolicy
 from tether.policies.events import EpochApplied, Recovered, RowsReady
@@ -31,6 +32,7 @@ from tether.testing.policies import COUNTED, KEEPS, KNOWN, PURE, STORED, THETA_F
         Barrier(2),
         Barrier(2, mode="sync"),
         PartiallyActive(share=0.5, snapshots=Barrier(2)),
+        Available(delay=3.0),
         Approximate(50),
         Approximate(0),
         Approximate(50, window=Hopping(4, "epochs")),

@@ -54,7 +54,12 @@ TakeOverPoint = Literal[
 """Steps 1, 3, 5, 6, 7, 8 and 9 of the take-over (:mod:`tether.protocols.take_over`), at which it
 is the driver that is struck. After step 4, a later epoch's, it is "after-note" again."""
 
-AnyPoint = Point | TakeOverPoint
+AheadPoint = Literal["after-copy", "after-tentative", "before-undo"]
+"""Steps of a query that goes ahead without an input (:mod:`tether.spark.running.available`): the copy of
+the state is made; a tentative epoch has been run and given; stable epochs are about to continue. It is
+the driver that is struck."""
+
+AnyPoint = Point | TakeOverPoint | AheadPoint
 
 DRIVER_POINTS: tuple[AnyPoint, ...] = (
     "during-rewind",
@@ -65,6 +70,9 @@ DRIVER_POINTS: tuple[AnyPoint, ...] = (
     "after-announcing",
     "after-take-over",
     "after-note-removed",
+    "after-copy",
+    "after-tentative",
+    "before-undo",
     "after-job",
     "before-spark-commit",
 )

@@ -16,6 +16,7 @@ from tether.cli.drill import drill
 from tether.cli.gateway import gateway
 from tether.cli.inspect import inspect
 from tether.cli.plan import plan
+from tether.cli.replica import replica
 from tether.cli.run import run
 from tether.cli.simulate import simulate
 from tether.cli.ui import ui
@@ -35,6 +36,7 @@ app.command()(bench)
 app.command()(plan)
 app.command()(simulate)
 app.command()(gateway)
+app.command()(replica)
 app.command()(ui)
 
 

@@ -40,7 +40,7 @@ def load_stream(what: str, *, master: str) -> Stream:
     """
     module_name, _, name = what.partition(":")
     name = name or DEFAULT_NAME
-    module = _module(module_name)
+    module = load_module(module_name)
     if not hasattr(module, name):
         raise BadValueError(
             f"{module_name} defines no {name!r}.",
@@ -112,7 +112,12 @@ def _with_rows(query: Query) -> list[dict[str, Any]]:
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
 
-def _module(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
+    """A user's file or module, whose operators executors can use.
+
+    Raises:
+        BadValueError: There is none.
+    """
     try:
         if not name.endswith(".py"):
             return importlib.import_module(name)

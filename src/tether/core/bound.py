@@ -131,6 +131,8 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Each slot's part."""
     operators: tuple[OperatorBound, ...]
     """Each operator's own bound, upstream ones first."""
+    ahead_bytes: int = 0
+    """Memory that answers without a missing input take: copies of state, or what undoes them."""
     tentative_since: Epoch | None = None
     """First epoch whose rows are tentative: until a twin has taken over nothing is promised of the
     answer as it stands, and ``spent`` is infinite. None: nothing is missing."""

@@ -27,9 +27,9 @@ from tether.protocols.copies import Seats  # noqa: TC001
 
 ArenaScope = Literal["node", "executor"]
 
-Purpose = Literal["epoch", "flush", "clean", "read", "probe"]
+Purpose = Literal["epoch", "flush", "clean", "read", "probe", "copy"]
 """What a task is for: to run an epoch; or, between epochs, to make state durable, to remove it, to
-give its rows, to say that it is there."""
+give its rows, to say that it is there, to copy it for a run that goes ahead."""
 
 
 class StreamClock(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +51,22 @@ class SnapshotBarrier(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the newest complete one."""
     waits: bool = False
     """Whether slots wait until their parts are durable, whatever the policy says."""
+
+
+class Ahead(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that goes ahead of the query, on input of which something is missing.
+
+    It begins from the query's own state, and nothing that it does becomes durable.
+    """
+
+    lineages: dict[Slot, Lineage] | None
+    """Lineage of each slot's own state, where it is not GENESIS; None if any will do."""
+    name: str
+    """Names the run: state that another one left is not taken for its own."""
+    step: int = 0
+    """How often it was given rows before."""
+    in_place: bool = False
+    """Whether it works on the query's own state, which is rolled back when the query continues."""
 
 
 class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +121,8 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """Slots that may continue from an old snapshot: what they give is tentative."""
     skipped: tuple[Slot, ...] = ()
     """Slots that give nothing, for their state is gone."""
+    ahead: Ahead | None = None
+    """Where this run goes ahead of the query: how."""
     seats: Seats | None = None
     """Which seats there are and who speaks, where slots have copies; else slot i runs in seat i."""
 
@@ -174,6 +192,8 @@ class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a snapshot that is being written."""
     early: EarlyBackup | None = None
     """The backup that is being written before it must be."""
+    ahead: tuple[str, int] | None = None
+    """The run that went ahead of the query on this state, and its last turn."""
 
 
 class WrittenFrame(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ What = Literal[
     "rollback",
     "rewound",
     "tentative",
+    "ahead-lost",
+    "corrected",
     "healing",
     "twin",
     "twin-lost",

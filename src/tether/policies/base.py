@@ -16,7 +16,7 @@ from tether.policies.memory import SlotPolicyState
 if TYPE_CHECKING:
     from tether.core.placement import Placement
     from tether.core.windows import Window
-    from tether.policies.policy import CopyChoice, SnapshotSchedule
+    from tether.policies.policy import Availability, CopyChoice, SnapshotSchedule
 
 S = TypeVar("S", bound=SlotPolicyState)
 
@@ -72,6 +72,11 @@ class BasePolicy:
     @property
     def heal(self) -> SnapshotSchedule | None:
         """Losses are not made good later."""
+        return None
+
+    @property
+    def availability(self) -> Availability | None:
+        """Rows wait until all of them are there."""
         return None
 
     @property

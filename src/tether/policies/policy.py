@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tether.policies.instructions import Instruction
     from tether.policies.memory import SlotPolicyState
     from tether.policies.recovery import Recovery
+    from tether.protocols.consistency import Handling
     from tether.protocols.take_over import Strategy
 
 
@@ -83,6 +84,25 @@ class CopyChoice(Protocol):
         ...
 
 
+class Availability(Protocol):
+    """How a query answers although an input is missing; see :mod:`tether.policies.available`."""
+
+    @property
+    def handling(self) -> Handling:
+        """What the consistency manager must know of it."""
+        ...
+
+    @property
+    def stabilization(self) -> Literal["process", "delay", "suspend"]:
+        """What becomes of new rows while late ones are put right."""
+        ...
+
+    @property
+    def reconcile(self) -> Literal["checkpoint", "undo"]:
+        """How the state of before the first such answer is kept."""
+        ...
+
+
 class Policy(Protocol):
     """A fault-tolerance policy: immutable settings and a pure transition function."""
 
@@ -109,6 +129,11 @@ class Policy(Protocol):
     @property
     def heal(self) -> SnapshotSchedule | None:
         """How often all slots save all that they have, so that a twin can make losses good; or None."""
+        ...
+
+    @property
+    def availability(self) -> Availability | None:
+        """How rows are processed before all inputs have come; None where they are not."""
         ...
 
     @property

@@ -43,12 +43,21 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
         stabilization: The same for new buckets while late ones are put right; ``"suspend"``: they wait
             until all is.
         most: At most so many buckets in one release.
+        spare: (1 - α)X, seconds: how long the release before may take. A bucket that is delayed is
+            given that much before αX has passed: another one may be in hand when that is over. The
+            first of a failure is not, for nothing is in hand then.
     """
 
     wait: float
     failure: Literal["process", "delay"] = "process"
     stabilization: Literal["process", "delay", "suspend"] = "process"
     most: int = 1_000
+    spare: float = 0.0
+
+    @property
+    def later_wait(self) -> float:
+        """How long buckets wait that come after the first of a failure, where they are delayed."""
+        return max(0.0, self.wait - self.spare)
 
 
 class Manager(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +102,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
     """For each input its replicas; one that cannot be reached is as it was last seen."""
     waiting: tuple[Waiting, ...] = ()
     """Rows at or after the stable frontier."""
+    postponed: bool = False
+    """Whether late buckets are not to be put right now: a replica of this query does that first."""
 
 
 class TentativeLost(msgspec.Struct, frozen=True, kw_only=True, tag="tentative-lost"):
@@ -179,7 +190,9 @@ def manage(state: Manager, event: Look | TentativeLost, handling: Handling) -> S
     if isinstance(event, TentativeLost):
         return _again(state)
     state = replace(state, following=state.following or (0,) * len(event.inputs))
-    complete = min(max(each.complete for each in replicas) for replicas in event.inputs)
+    complete = complete_before(event)
+    if event.postponed and state.ahead > state.stable:
+        complete = state.stable  # as far as this one goes, the inputs are still missing
     entered: tuple[Instruction, ...] = ()
     if state.ahead > state.stable:
         state, entered = _changed(
@@ -195,6 +208,11 @@ def manage(state: Manager, event: Look | TentativeLost, handling: Handling) -> S
     else:
         done = (Wait(until=_next_deadline(state, event, handling)),)
     return state, (*entered, *done)
+
+
+def complete_before(look: Look) -> int:
+    """The first bucket that some input has not ended yet."""
+    return min(max(each.complete for each in replicas) for replicas in look.inputs)
 
 
 # ---- the stable frontier ---------------------------------------------------------------------------
@@ -238,10 +256,11 @@ def _new_buckets(state: Manager, look: Look, handling: Handling, complete: int) 
 
 
 def _due(state: Manager, look: Look, handling: Handling, bucket: int, *, correcting: bool) -> bool:
-    if look.now >= _arrived(look, bucket) + handling.wait:
-        return True
     # The first bucket of a failure always waits: most failures are short, and nobody notices them.
-    if state.ahead == state.stable:
+    first = state.ahead == state.stable
+    if look.now >= _arrived(look, bucket) + (handling.wait if first else handling.later_wait):
+        return True
+    if first:
         return False
     if (handling.stabilization if correcting else handling.failure) != "process":
         return False
@@ -330,4 +349,5 @@ def _arrived(look: Look, bucket: int) -> float:
 
 def _next_deadline(state: Manager, look: Look, handling: Handling) -> float:
     first = _next_rows(look, state.ahead)
-    return float("inf") if first is None else _arrived(look, first) + handling.wait
+    wait = handling.wait if state.ahead == state.stable else handling.later_wait
+    return float("inf") if first is None else _arrived(look, first) + wait

@@ -23,6 +23,7 @@ from tether.spark.graph.exactness import check_exact, readable_epochs
 from tether.spark.graph.flow import Flow, Node, OperatorNode, SourceNode, StepNode
 from tether.spark.graph.prepared import prepare
 from tether.spark.graph.shape import topology_of_flow
+from tether.spark.graph.subscribed import check_subscription
 from tether.spark.graph.unusable import unusable
 from tether.spark.places.pinning import has_one_executor
 from tether.spark.query import Query, start_query
@@ -329,6 +330,7 @@ class Stream:
             readable_epochs=readable_epochs(sources[0].rows.sparkSession),
         )
         check_exact(query)
+        check_subscription(query)
         session = sources[0].rows.sparkSession
         alone = has_one_executor(session) and not hasattr(session, "tether_places")
         check_copies(query.operators.values(), one_executor=alone)
@@ -367,7 +369,8 @@ def stream(rows: DataFrame, *, replays: bool | None = None) -> Stream:
             "An operator's state cannot take rows of two kinds.",
             why="They come from tether.subscribe with a delay: tentative rows, and later stable ones of "
             "the same buckets, which the state would hold twice.",
-            do="Subscribe without a delay; or keep stable rows only: "
+            do="Give subscribe() a tolerance, tether.Available(delay=…), instead of a delay, and "
+            "start() the same; or subscribe without a delay; or keep stable rows only: "
             f"rows.where(\"_stability = 'stable'\").drop({STABLE_BEFORE!r}).",
         )
     return Stream(SourceNode(rows, replays=replays))

@@ -164,6 +164,42 @@ class Arena:
             raise
         return arena
 
+    def copy(
+        self,
+        directory: Path,
+        identity: Identity,
+        *,
+        owner: Owner | None = None,
+        wait: float = _WAIT,
+    ) -> Arena:
+        """Make an arena with the same content, half an epoch included; its lock must be held.
+
+        Args:
+            directory: Where; whatever is there goes.
+            identity: Whose it is.
+            owner: As for ``create``.
+            wait: As for ``create``.
+
+        Raises:
+            ArenaError: No room, no permission, or another process holds the one that is there.
+        """
+        other = Arena.create(directory, identity, owner=owner, wait=wait)
+        try:
+            other.header.slot.words[MAGIC_WORD] = 0  # until all of it is there
+            for path in sorted(self.directory.iterdir()):
+                if re.fullmatch(r"p\d{3}\..+", path.name):
+                    shutil.copyfile(path, directory / path.name)
+            shutil.copyfile(self._head, directory / f"p000.{_HEAD}")
+            (directory / f"p000.{_HEAD}").replace(directory / _HEAD)
+            return Arena(directory, other._lock)
+        except OSError as error:
+            other.destroy()
+            raise ArenaError(
+                f"The arena {directory.name} cannot be made.",
+                why=str(error),
+                do="Check the arena directory's permissions and free space.",
+            ) from error
+
     def valid(self) -> bool:
         """Whether the directory still holds this arena and not a newer one, or none."""
         try:

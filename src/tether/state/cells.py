@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tether.state.durable import DIRTY, FITS, IN_BACKUP, DurableCells
-from tether.state.header import BACKED, PEAK, ROWS
+from tether.state.header import BACKED, PEAK, ROWS, STEP_ROWS, STEP_UNDO
 from tether.state.rows import assign, gather, numbers_of, scatter
 
 if TYPE_CHECKING:
@@ -174,10 +174,17 @@ class Cells(DurableCells):
         """Forget the journal of the epoch before."""
         self.forget_seen()  # another process may have changed rows since
         self._undo.begin()
+        self.begin_step()
         if self.place.track:
             self._undo_durable.begin()
             self.dirty.begin()
             self.pending.begin()
+
+    def begin_step(self) -> None:
+        """What was changed so far is not told by ``changed`` any more; the journal keeps it."""
+        self.forget_seen()
+        self._page.words[STEP_UNDO] = len(self._undo.rows())
+        self._page.words[STEP_ROWS] = len(self)
 
     def unstamp(self) -> None:
         """Forget which epoch journaled which row: the numbers are about to be used again."""

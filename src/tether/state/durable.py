@@ -25,6 +25,8 @@ from tether.state.header import (
     ROWS,
     SETTLED_CLEARED,
     SETTLED_CLEARED_KEYS,
+    STEP_ROWS,
+    STEP_UNDO,
     UNDO_COUNT,
 )
 from tether.state.journal import UndoLog
@@ -156,15 +158,29 @@ class DurableCells:
         return gather(self._flags, rows, "u1")
 
     def changed(self) -> Array:
-        """Rows changed or added in this epoch (or, after its commit, in the last one)."""
-        first_new = self._rows_at_begin()
-        undone = self._undo.rows() if not self._new_generation else np.zeros(0, np.int32)
+        """Rows changed or added in this epoch (or, after its commit, in the last one).
+
+        Of an epoch in steps, those of the newest step.
+        """
+        first_new, words = self._rows_at_begin(), self._page.words
+        undone = np.zeros(0, np.int32)
+        if not self._new_generation:
+            first_new = max(first_new, int(words[STEP_ROWS]))
+            undone = self._undo.rows()[words[STEP_UNDO] :]
         return np.concatenate([undone.astype(np.intp), np.arange(first_new, len(self))])
 
     def changed_count(self) -> int:
         """How many rows were, without a look at each."""
-        undone = 0 if self._new_generation else len(self._undo.rows())
-        return undone + len(self) - self._rows_at_begin()
+        if self._new_generation:
+            return len(self)
+        words = self._page.words
+        first_new = max(self._rows_at_begin(), int(words[STEP_ROWS]))
+        return len(self._undo.rows()) - int(words[STEP_UNDO]) + len(self) - first_new
+
+    def journal_bytes(self) -> int:
+        """Memory of all old values that a rollback would put back."""
+        durable = self._undo_durable.bytes() if self.place.track else 0
+        return self._undo.bytes() + durable
 
     def _narrow(self, rows: int) -> bool:
         return bool(2 * self._page.words[PEAK] * max(rows, 1) < FITS)

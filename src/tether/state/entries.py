@@ -188,6 +188,14 @@ class CellPrimitive(Primitive):
         self._cells.begin()
         self.place.sweep()
 
+    def journal_bytes(self) -> int:
+        """Memory of the old values that a rollback would put back."""
+        return self._cells.journal_bytes()
+
+    def begin_step(self) -> None:
+        """Changes so far are of an earlier step."""
+        self._cells.begin_step()
+
     def commit(self) -> None:
         """Nothing to do: all changes are in the arena as they are made."""
 

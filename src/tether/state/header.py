@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tether.state.segment import Array, Segment
     from tether.state.store import Store
 
-LAYOUT = 4
+LAYOUT = 5
 """Version of everything stored in an arena; any change of a format raises it."""
 MAGIC = 0x7E7E_5107_57A7_E001
 
@@ -83,6 +83,8 @@ INDEX = 51  # of even generations; those of odd ones lie KEY_WORDS further on
 KEY_WORDS = 4
 IMAGES = 59  # how many images an object ever stored
 LISTS = 60  # how many lists of pending rows were ever made
+STEP_UNDO = 61  # entries of the journal when the epoch's newest step began
+STEP_ROWS = 62  # rows that existed then
 
 NO_PART, SOME_ENTRIES, ALL_ENTRIES = 0, 1, 2
 

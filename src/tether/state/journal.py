@@ -63,6 +63,11 @@ class UndoLog:
         """Rows in the order of entry."""
         return self._rows.data[: self._words[self._count_word]]
 
+    def bytes(self) -> int:
+        """Memory that the entries take."""
+        count = self._words[self._count_word]
+        return sum(int(s.data[:count].nbytes) for s in (self._rows, *self._columns))
+
     def begin(self) -> None:
         """Forget the previous epoch; memory that one large epoch needed is given back."""
         used = self._words[self._count_word]

@@ -265,6 +265,9 @@ class Number(Primitive):
     def begin(self) -> None:
         """Nothing to forget."""
 
+    def begin_step(self) -> None:
+        """It does not tell what has changed."""
+
     def commit(self) -> None:
         """Nothing to do: changes are in the header as they are made."""
 

@@ -302,6 +302,9 @@ class Object(Primitive, Generic[T]):
         """Give up images that a rollback can no longer need."""
         self._images.sweep()
 
+    def begin_step(self) -> None:
+        """It does not tell what has changed."""
+
     def commit(self) -> None:
         """Store the object's image in the arena."""
         if self._object is None:

@@ -106,6 +106,14 @@ class Primitive(ABC):
     def begin(self) -> None:
         """Forget the journal of the epoch before."""
 
+    def journal_bytes(self) -> int:
+        """Memory of the old values that a rollback would put back; 0 where those are in the header."""
+        return 0
+
+    @abstractmethod
+    def begin_step(self) -> None:
+        """Another step of the epoch begins: changed entries are those that it changes."""
+
     @abstractmethod
     def commit(self) -> None:
         """The epoch is about to end: bring whatever is not in the arena yet there."""

@@ -227,15 +227,32 @@ class SlotState(Declarations):
         for primitive in self._primitives.values():
             primitive.refresh()
             primitive.begin()
+        self._next_serial()
+        self._header.save()
+        self._words[EPOCH] = epoch
+        self._words[PHASE] = Phase.APPLYING
+
+    def begin_step(self) -> None:
+        """Go on with the epoch that is being applied: one more step of it.
+
+        A rollback undoes all its steps. What primitives call changed is what this step changes.
+
+        Raises:
+            BadValueError: No epoch is being applied.
+        """
+        self._expect(Phase.APPLYING)
+        for primitive in self._primitives.values():
+            primitive.refresh()
+            primitive.begin_step()
+        self._next_serial()
+
+    def _next_serial(self) -> None:
         serial = self._words[SERIAL] + 1
         if serial > LAST_STAMP:
             for primitive in self._primitives.values():
                 primitive.unstamp()
             serial = 1
         self._words[SERIAL] = serial
-        self._header.save()
-        self._words[EPOCH] = epoch
-        self._words[PHASE] = Phase.APPLYING
 
     def commit(self, epoch: int) -> None:
         """Finish the epoch: it is now the state's version.
@@ -254,6 +271,16 @@ class SlotState(Declarations):
             primitive.commit()
         self._words[VERSION] = epoch
         self._words[PHASE] = Phase.COMMITTED
+
+    def settle(self) -> None:
+        """Bring all changes so far to where other processes find them; the epoch goes on.
+
+        Raises:
+            BadValueError: No epoch is being applied.
+        """
+        self._expect(Phase.APPLYING)
+        for primitive in self._primitives.values():
+            primitive.commit()
 
     def rollback(self) -> bool:
         """Undo the epoch that is being applied or was committed last.
@@ -403,6 +430,10 @@ class SlotState(Declarations):
         for primitive in self._primitives.values():
             primitive.refresh()
         return True
+
+    def journal_bytes(self) -> int:
+        """Bytes of that which hold the old values of the epoch that is being applied."""
+        return sum(primitive.journal_bytes() for primitive in self._primitives.values())
 
     def resident_bytes(self) -> int:
         """Bytes of memory that the state holds now."""

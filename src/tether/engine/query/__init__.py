@@ -5,6 +5,7 @@
 - ``commit_log``, ``commit_entries``, ``log_opening``, ``binding``: the log, its lines, its damage;
 - ``rewinder``, ``catching_up``: back to a snapshot, with all slots or with few;
 - ``snapshot_keeper``: coordinates snapshots; ``exact_points``, ``twin``, ``aside``: second runs;
+- ``ahead``: a run ahead of the query, on input of which something is missing;
 - ``clocks``, ``lineages``, ``ledger``, ``feedback_box``: event time, which states are right, losses and
   the bound, items on their way back; ``room``: whether a second copy of the state fits.
 """

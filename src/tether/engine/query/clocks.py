@@ -60,6 +60,12 @@ class Clocks:
                 entries[slot_key(clock_name(one), DRIVERS)] = clock_commit(after, epoch)
         return entries
 
+    def fork(self) -> Clocks:
+        """Clocks that go on from here by themselves."""
+        other = Clocks(self._operators)
+        other._now = dict(self._now)
+        return other
+
     def reset(self) -> None:
         """Forget everything."""
         self._now = {one.name: StreamClock() for one in self._operators}

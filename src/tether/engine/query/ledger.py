@@ -298,17 +298,20 @@ def bound_of(
     return bound_of_query(accounts, amplification, shared=budget, only=only)
 
 
-def tentative(bound: Bound, since: int | None) -> Bound:
+def tentative(bound: Bound, since: int | None, ahead_bytes: int = 0) -> Bound:
     """The bound of a query that answers although something is missing since an epoch.
 
     Args:
         bound: As if nothing were.
         since: The epoch; None: nothing is.
+        ahead_bytes: Memory that these answers take.
     """
     if since is None:
         return bound
     unlimited = {"spent": math.inf, "worst_now": math.inf, "ceiling": math.inf}
-    return msgspec.structs.replace(bound, tentative_since=since, **unlimited)
+    return msgspec.structs.replace(
+        bound, tentative_since=since, ahead_bytes=ahead_bytes, **unlimited
+    )
 
 
 def progress_of(

@@ -327,6 +327,7 @@ class SlotEpoch(Watch):
         theta = self._policy.threshold(draft.policy_state, self._placement)
         # Parts count only once all slots have theirs, so a slot never knows what is durable.
         knows = self._policy.keeps_backups and not self._policy.recovery.rewinds
+        knows = knows and self._control.ahead is None  # of that run nothing is to be durable
         divergence = state.divergence() if knows else math.inf
         if knows and divergence > theta:
             divergence = state.divergence(exact=True)

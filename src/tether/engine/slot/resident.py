@@ -16,7 +16,7 @@ from tether.engine.messages import SlotMemory, decode_memory, encode_memory
 from tether.state.header import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -117,6 +117,18 @@ class Resident(ABC):
     @abstractmethod
     def remove(self) -> None:
         """Remove the state for good."""
+
+    def copy_own(self, usable: Callable[[Resident], bool]) -> bool:
+        """Replace whatever is there by a copy of the query's own state.
+
+        Args:
+            usable: Whether that is as it must be.
+
+        Returns:
+            Whether it was here, and is copied now; hosts that cannot copy say no.
+        """
+        del usable
+        return False
 
     def room(self) -> int:
         """Bytes that are free where the state is; -1 where nobody knows."""

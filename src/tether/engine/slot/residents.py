@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tether.core.errors import ArenaError
 from tether.core.ids import ResidentId
@@ -24,7 +27,7 @@ from tether.state.roots import arena_directory, arena_root, free_bytes, sweep
 from tether.state.slot import SlotState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -162,6 +165,24 @@ class ArenaResident(Resident):
         _kept[key] = self._attachment = _Attachment(arena, self._program)
         self.state.begin_restore()
         return self.state
+
+    def copy_own(self, usable: Callable[[Resident], bool]) -> bool:
+        """Replace whatever is there by a copy of the query's own state, where that is on this node."""
+        control = msgspec.structs.replace(self._program.control, arena="")
+        own = ArenaResident(replace(self._program, control=control), self._resident_id, self._owner)
+        own.attach()
+        try:
+            if not usable(own):
+                return False
+            self.release()
+            owner = self._owner if control.arena_scope == "executor" else None
+            identity = _identity(self._program, self._resident_id)
+            arena = own.arena.copy(self._directory, identity, owner=owner)
+        finally:
+            own.release()
+        key = (self._directory, self._program.operator)
+        _kept[key] = self._attachment = _Attachment(arena, self._program)
+        return True
 
     def release(self) -> None:
         """Let other processes at the state."""

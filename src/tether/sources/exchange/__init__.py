@@ -7,5 +7,6 @@
 - ``readers``: who has read how far, and trimming what nobody needs any more
 - ``writer``: one query's end of a log: duplicates dropped, corrections marked
 - ``files``: rows on their way into the log, one file a task
+- ``lease``: who of several replicas corrects its rows first
 - ``sink``, ``ingest``: a Tether query, or any streaming DataFrame, writes to one
 """

@@ -80,6 +80,10 @@ class ExchangeSink:
                 Rows(files=found.files, digest=found.digest, late=found.late, boundary=boundary),
             )
 
+    def follow_subscription(self, checkpoint: str) -> None:
+        """Take kinds and boundaries over from the subscription of the query that writes here."""
+        self._subscription = checkpoint
+
     def take_back(self, epoch: int) -> None:
         """This epoch and all after it will be given again: their tentative rows are withdrawn."""
         with self._busy:

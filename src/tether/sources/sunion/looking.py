@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from tether.core.errors import BackupError, BackupUnreadableError
-from tether.protocols.consistency import Handling, Look, Manager, Release, Switch, manage
+from tether.protocols.consistency import (
+    Handling,
+    Look,
+    Manager,
+    Release,
+    Switch,
+    complete_before,
+    manage,
+)
+from tether.sources.exchange.lease import LeaseAddress  # noqa: TC001 - msgspec reads annotations
 from tether.sources.exchange.log import ExchangeAddress  # noqa: TC001 - msgspec reads annotations
 from tether.sources.exchange.readers import note_reader
 from tether.sources.exchange.view import ReplicaView
@@ -40,6 +49,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     replicated: tuple[bool, ...]
     unit: Literal["microseconds", "integer"]
+    operators: bool = False
+    """Whether operators with state read it, under a policy that keeps the two kinds apart."""
+    lease: LeaseAddress | None = None
+    """Where replicas of this query agree who corrects its answers first."""
 
 
 class Inputs:
@@ -55,6 +68,7 @@ class Inputs:
         self._views: list[list[ReplicaView]] | None = None
         self._limit: list[list[int]] | None = None
         self._told: set[tuple[int, int]] = set()
+        self._lease = None if spec.lease is None else spec.lease.open()
 
     def begin(self) -> Offset:
         """The offset before everything that is there; the reader is known from here on."""
@@ -91,7 +105,7 @@ class Inputs:
             inputs=tuple(tuple(view.known() for view in replicas) for replicas in views),
             waiting=tuple(waiting),
         )
-        manager, asked = manage(start.manager, look, self._spec.handling)
+        manager, asked = manage(start.manager, self._in_turn(start, look), self._spec.handling)
         for each in asked:
             if isinstance(each, Switch):
                 url = self.logs[each.input][each.replica].url
@@ -115,7 +129,20 @@ class Inputs:
             end=release.end,
             bucket=self._spec.bucket,
             taken=tuple(taken),
+            given=start.given + (release.kind == "stable"),
         )
+
+    def _in_turn(self, start: Offset, look: Look) -> Look:
+        """Whose turn it is to correct answers, where this query has replicas."""
+        if self._lease is None:
+            return look
+        manager = start.manager
+        if manager.ahead == manager.stable:
+            self._lease.release()
+            return look
+        if complete_before(look) <= manager.stable or self._lease.hold():
+            return look
+        return msgspec.structs.replace(look, postponed=True)
 
     def entries(self, number: int, taken: Taken) -> list[Entry]:
         """The entries of an input that an epoch looks at."""

@@ -40,6 +40,8 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True):
     bucket: int = 1
     """Size of a bucket, in units of tuple time."""
     taken: tuple[Taken, ...] = ()
+    given: int = 0
+    """How many stable epochs there have been, this one included."""
     source: str = NAME
 
     @property
@@ -72,6 +74,20 @@ def told_by(checkpoint: str, epoch: int) -> tuple[Kind, int]:
     Raises:
         QueryRefusedError: it has no subscription, or several.
     """
+    found = end_of(checkpoint, epoch)
+    return found.kind, found.end * found.bucket
+
+
+def end_of(checkpoint: str, epoch: int) -> Offset:
+    """What an epoch of a query whose rows come from one subscription consists of.
+
+    Args:
+        checkpoint: Spark's checkpoint directory of that query.
+        epoch: The epoch.
+
+    Raises:
+        QueryRefusedError: it has no subscription, or several.
+    """
     fs, root = fsspec.core.url_to_fs(checkpoint)
     try:
         lines = fs.cat_file(f"{root}/offsets/{epoch}").decode().splitlines()[2:]
@@ -86,4 +102,4 @@ def told_by(checkpoint: str, epoch: int) -> tuple[Kind, int]:
             do="Name the checkpoint directory of the query that writes the exchange; its only source "
             "must be tether.subscribe.",
         )
-    return found[0].kind, found[0].end * found[0].bucket
+    return found[0]

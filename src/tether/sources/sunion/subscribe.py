@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tether.policies.available import Available
+    from tether.sources.exchange.lease import LeaseAddress
     from tether.sources.exchange.log import About
+    from tether.sources.replica import Replica
 
 NEVER = 2.0**60
 """Seconds; infinity cannot be written as JSON."""
@@ -36,8 +39,10 @@ def subscribe(
     alpha: float = 0.9,
     failure: Literal["process", "delay"] = "process",
     stabilization: Literal["process", "delay", "suspend"] = "process",
+    tolerance: Available | None = None,
+    replica: Replica | None = None,
     places: bool = False,
-    most_buckets: int = 1_000,
+    most_buckets: int | None = None,
     partitions: int | None = None,
     retain: int = 100,
     options: Mapping[str, Any] | None = None,
@@ -66,9 +71,16 @@ def subscribe(
             soon as the inputs that are there have ended them; ``"delay"``: each waits αX.
         stabilization: While late buckets are put right: the same for new ones; ``"suspend"``: they
             wait until all is put right, which may take longer than X.
+        tolerance: Instead of these four, the policy that the query which reads this is started with:
+            its operators process tentative rows beside the stable ones. Rows then have no columns that
+            tell their kind; the query's output tells it.
+        replica: Which of several replicas of the query reads this: each has its own end of the
+            inputs, and they agree who corrects its answers first. See ``tether.Replica``.
         places: Whether rows carry ``_tuple_time``, ``_input``, ``_entry`` and ``_row``: their place in
             the order. A shuffle loses the order, and these bring it back.
-        most_buckets: At most so many buckets in an epoch.
+        most_buckets: At most so many buckets in an epoch. By default 1,000; with ``tolerance`` 1, so
+            that epochs of stable rows are cut alike whatever fails, and so is what operators make of
+            each epoch.
         partitions: Number of tasks that read an epoch; by default Spark's default parallelism.
         retain: Epochs for which exchanges keep what was read: as far as a query may go back.
         options: For the file system of the URLs.
@@ -78,6 +90,41 @@ def subscribe(
         (tuple time at which the row's bucket begins) and ``_stable_before``: tentative rows of buckets
         below it have been replaced by stable ones, given at the same time or before.
     """
+    most = most_buckets if most_buckets is not None else 1_000 if tolerance is None else 1
+    handling = _handling(delay, alpha, failure, stabilization, most)
+    spec = specify(
+        inputs,
+        reader=reader if replica is None else f"{reader}-{replica.name}",
+        bucket=bucket,
+        handling=handling if tolerance is None else _handling_of(tolerance, delay, handling.most),
+        kinds=delay is not None,
+        places=places,
+        partitions=partitions or spark.sparkContext.defaultParallelism,
+        retain=retain,
+        options=options,
+        operators=tolerance is not None,
+        lease=None if replica is None else replica.lease,
+    )
+    spark.dataSource.register(SUnionSource)
+    encoded = msgspec.json.encode(spec).decode()
+    return spark.readStream.format(FORMAT).option(SPEC, encoded).load()
+
+
+def specify(
+    inputs: Sequence[str | Sequence[str]],
+    *,
+    reader: str,
+    bucket: float,
+    handling: Handling,
+    kinds: bool = False,
+    places: bool = False,
+    partitions: int = 1,
+    retain: int = 100,
+    options: Mapping[str, Any] | None = None,
+    operators: bool = False,
+    lease: LeaseAddress | None = None,
+) -> Spec:
+    """Check what was asked for against what is there; see :func:`subscribe`."""
     replicas = [[each] if isinstance(each, str) else list(each) for each in inputs]
     if not replicas or not all(replicas):
         raise BadValueError(
@@ -99,25 +146,32 @@ def subscribe(
                     why="Its rows carry no hash, by which rows of one time have one order in all.",
                     do="Write all of them with to_exchange(..., replicated=True).",
                 )
-    spec = Spec(
+    return Spec(
         inputs=addresses,
         reader=check_reader(reader),
         bucket=_bucket(bucket, first),
-        handling=_handling(delay, alpha, failure, stabilization, most_buckets),
-        kinds=delay is not None,
+        handling=handling,
+        kinds=kinds,
         places=places,
-        partitions=count(
-            "partitions", partitions or spark.sparkContext.defaultParallelism, unit="tasks"
-        ),
+        partitions=count("partitions", partitions, unit="tasks"),
         retain=count("retain", retain, unit="epochs"),
         row_schema=first.row_schema,
         columns=tuple(field["name"] for field in msgspec.json.decode(first.row_schema)["fields"]),
         replicated=tuple(len(of_one) > 1 for of_one in about),
         unit=first.unit,
+        operators=operators,
+        lease=lease,
     )
-    spark.dataSource.register(SUnionSource)
-    encoded = msgspec.json.encode(spec).decode()
-    return spark.readStream.format(FORMAT).option(SPEC, encoded).load()
+
+
+def _handling_of(tolerance: Available, delay: float | None, most: int) -> Handling:
+    if delay is not None:
+        raise BadValueError(
+            "subscribe() was given both a delay and a tolerance.",
+            why="The policy says how long rows wait.",
+            do="Leave delay out, and alpha, failure and stabilization with it.",
+        )
+    return msgspec.structs.replace(tolerance.handling, most=most)
 
 
 def _about(address: ExchangeAddress) -> About:
@@ -167,14 +221,16 @@ def _handling(
         raise BadValueError(
             f"alpha={part:g} leaves no time to process a row within X.", do="Give a number below 1."
         )
-    wait = NEVER
+    wait, spare = NEVER, 0.0
     if delay is not None:
-        wait = part * amount("delay", delay, unit="seconds", zero=None, infinite=None)
+        longest = amount("delay", delay, unit="seconds", zero=None, infinite=None)
+        wait, spare = part * longest, (1 - part) * longest
     return Handling(
         wait=wait,
         failure=failure,  # type: ignore[arg-type]
         stabilization=stabilization,  # type: ignore[arg-type]
         most=count("most_buckets", most, unit="buckets"),
+        spare=spare,
     )
 
 

@@ -2,6 +2,7 @@
 
 columns      the columns of Spark's change feeds, and ours
 outlet       the one way by which every epoch's rows reach a sink
+early        the same where stable rows come in other epochs than the tentative ones before them
 spool        tentative rows, kept until they are corrected
 correction   what a tentative answer and the stable one after it make together
 feed         a directory that holds the changes: ``to_changes``

@@ -50,6 +50,8 @@ class Mark(NamedTuple):
     """The epoch that the query was at when it gave them."""
     fidelity: float = 1.0
     """Output fidelity, from 0 to 1 (PPA 2016 §III-A); 1 of stable rows."""
+    replaces: tuple[int, ...] = ()
+    """Other epochs, of which tentative rows were given that these take the place of."""
 
 
 def marked(rows: DataFrame, change: str, epoch: int, mark: Mark) -> DataFrame:

@@ -48,7 +48,7 @@ class ChangeFeed:
         names = (str(path).rsplit("/", 1)[-1] for path in self._log.files.ls(place, detail=False))
         files = sorted(name for name in names if not name.startswith(("_", ".")))
         with self._lock:
-            self._log.append(epoch, mark.kind, folder, files)
+            self._log.append(epoch, mark.kind, folder, files, mark.replaces)
 
     def take_back(self, epoch: int) -> None:
         """Void all commits of this epoch and later ones: they will be given again."""

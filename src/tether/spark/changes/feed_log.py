@@ -36,6 +36,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     snapshot, and gives them again."""
     folder: str = ""
     files: tuple[str, ...] = ()
+    replaces: tuple[int, ...] = ()
+    """Other epochs whose tentative rows these take the place of."""
 
 
 class FeedLog:
@@ -120,12 +122,18 @@ class FeedLog:
         kind: Literal["stable", "tentative", "take-back"],
         folder: str = "",
         files: Sequence[str] = (),
+        replaces: tuple[int, ...] = (),
     ) -> Commit:
         """Make a commit durable; from now on readers see it."""
         if folder:
             self._sync(folder, files)
         commit = Commit(
-            version=self.last + 1, epoch=epoch, kind=kind, folder=folder, files=tuple(files)
+            version=self.last + 1,
+            epoch=epoch,
+            kind=kind,
+            folder=folder,
+            files=tuple(files),
+            replaces=replaces,
         )
         self._put(self._entry(commit.version), msgspec.json.encode(commit))
         return commit

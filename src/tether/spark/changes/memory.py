@@ -23,6 +23,7 @@ class MemoryChanges:
         self.key = key
         self._lock = threading.Lock()
         self._given: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        self._replaced: set[int] = set()
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
         """Not used: a sink that takes tentative rows is given each row with its mark."""
@@ -36,6 +37,7 @@ class MemoryChanges:
                 return  # it had its stable rows when another output's slots were found lost
             self._given.pop((epoch, mark.kind), None)  # to its place in the order
             self._given[epoch, mark.kind] = got
+            self._replaced.update(mark.replaces)
 
     def take_back(self, epoch: int) -> None:
         """Forget this epoch and all after it: they will be given again."""
@@ -54,7 +56,7 @@ class MemoryChanges:
             given = {place: list(rows) for place, rows in self._given.items()}
         if view == "history":
             return [row for rows in given.values() for row in rows]
-        final = {epoch for epoch, kind in given if kind == "stable"}
+        final = {epoch for epoch, kind in given if kind == "stable"} | self._replaced
         return [
             row
             for (epoch, kind), rows in sorted(given.items())

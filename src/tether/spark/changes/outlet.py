@@ -36,14 +36,14 @@ class Outlet:
     def __init__(
         self, sink: Sink, spool: TentativeSpool | None = None, key: Sequence[str] = ()
     ) -> None:
-        self.sink, self._spool, self._key = sink, spool, list(key)
+        self.sink, self.spool, self.key = sink, spool, list(key)
         self._write = getattr(sink, "write_changes", None)
         self._checked = False
 
     @property
     def takes_tentative(self) -> bool:
         """Whether the sink is given tentative rows, and their corrections."""
-        return self._spool is not None
+        return self.spool is not None
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
         """Give the rows of an epoch of a query from which nothing is missing."""
@@ -57,26 +57,31 @@ class Outlet:
             epoch: The epoch that they speak of.
             mark: What is true of them.
         """
-        if self._spool is None:
+        if self.spool is None:
             if mark.kind == "stable":
                 self.sink(rows, epoch)
             return
-        if not self._checked:
-            check_columns(rows.columns, self._key)
-            self._checked = True
+        self.check(rows)
         if mark.kind == "tentative":
-            kept = self._spool.keep(rows, epoch)
-            self._give(marked(kept, INSERT, epoch, mark), epoch, mark)
+            kept = self.spool.keep(rows, epoch)
+            self.write(marked(kept, INSERT, epoch, mark), epoch, mark)
             return
-        given = self._spool.given(rows.sparkSession, rows, epoch)
+        given = self.spool.given(rows.sparkSession, rows, epoch)
         if given is None:
-            self._give(marked(rows, INSERT, epoch, mark), epoch, mark)
+            self.write(marked(rows, INSERT, epoch, mark), epoch, mark)
             return
         # Kept first: the operators run once, whatever is made of their rows.
-        stable = self._spool.keep(rows, epoch, "stable")
-        self._give(corrected(given, stable, epoch, mark, self._key), epoch, mark)
+        stable = self.spool.keep(rows, epoch, "stable")
+        self.write(corrected(given, stable, epoch, mark, self.key), epoch, mark)
 
-    def _give(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
+    def check(self, rows: DataFrame) -> None:
+        """Refuse rows whose columns are named like ours."""
+        if not self._checked:
+            check_columns(rows.columns, self.key)
+            self._checked = True
+
+    def write(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
+        """Let the sink have rows that say what they are."""
         if self._write is None:
             self.sink(rows, epoch)
         else:  # it keeps the kinds of an epoch apart, also where it has no rows
@@ -84,7 +89,7 @@ class Outlet:
 
     def outstanding(self) -> list[int]:
         """Epochs whose rows are tentative so far, oldest first."""
-        return [] if self._spool is None else self._spool.outstanding()
+        return [] if self.spool is None else self.spool.outstanding()
 
     def given(self, epoch: int) -> tuple[int, float]:
         """How many tentative rows of an epoch were given, and when, in Unix seconds."""
@@ -94,8 +99,8 @@ class Outlet:
 
     def settle(self, epoch: int) -> None:
         """The stable rows of an epoch have been given, and a note that says so is durable."""
-        if self._spool is not None:
-            self._spool.forget(epoch)
+        if self.spool is not None:
+            self.spool.forget(epoch)
 
     def take_back(self, epoch: int) -> None:
         """The output of this epoch and all after it will be given again."""

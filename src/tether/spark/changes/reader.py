@@ -61,6 +61,7 @@ def read_changes(
         return _history(spark, log, schema)
     commits = live(log.commits())
     final = {one.epoch for one in commits if one.kind == "stable"}
+    final |= {epoch for one in commits for epoch in one.replaces}
     wanted = [
         one
         for one in commits

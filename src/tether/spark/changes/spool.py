@@ -7,6 +7,7 @@ taken back later is what was given, whatever an operator makes of the epoch when
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,24 @@ class TentativeSpool:
         with contextlib.suppress(NotImplementedError, OSError):
             return float(files.modified(f"{root}/{epoch}/given/{_DONE}").timestamp())
         return time.time()
+
+    def note(self, epoch: int, first: int, end: int) -> None:
+        """Note the buckets that a tentative epoch is about to give rows of: from, and up to."""
+        files, root = fsspec.core.url_to_fs(self._url)
+        files.makedirs(f"{root}/{epoch}", exist_ok=True)
+        files.pipe_file(f"{root}/{epoch}/buckets.json", json.dumps([first, end]).encode())
+
+    def noted(self) -> dict[int, tuple[int, int]]:
+        """The buckets of each tentative epoch whose rows are kept."""
+        files, root = fsspec.core.url_to_fs(self._url)
+        found = {}
+        for epoch in self.outstanding():
+            try:
+                first, end = json.loads(files.cat_file(f"{root}/{epoch}/buckets.json"))
+            except (FileNotFoundError, ValueError):
+                continue  # of an epoch that is corrected by itself, or was not given yet
+            found[epoch] = (int(first), int(end))
+        return found
 
     def outstanding(self) -> list[int]:
         """Epochs of which tentative rows were given and no stable ones yet, oldest first."""

@@ -45,6 +45,15 @@ def _of(source: SourceNode) -> Iterator[GatewayLeaf]:
             yield GatewayLeaf(source, SourceOptions.parse(raw), raw, plain)
 
 
+def leaves_of(rows: DataFrame, source_format: str) -> list[dict[str, str]]:
+    """Options of all streams of a data source that some rows are read from."""
+    return [
+        {str(k): str(v) for k, v in leaf.extraOptions().asCaseSensitiveMap().items()}
+        for leaf, _ in _leaves(rows)
+        if leaf.getClass().getSimpleName() == _LEAF and leaf.sourceName() == source_format
+    ]
+
+
 def _leaves(rows: DataFrame) -> Iterator[tuple[Any, bool]]:
     plan = rows._jdf.queryExecution().analyzed()
     if not isinstance(plan, JavaObject):  # a session of tests that starts no Spark

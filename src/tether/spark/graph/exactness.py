@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tether.policies.policy import Policy, SnapshotSchedule
+    from tether.policies.policy import Availability, Policy, SnapshotSchedule
     from tether.spark.graph.flow import SourceNode
     from tether.spark.graph.prepared import PreparedQuery
 
@@ -48,6 +48,12 @@ def snapshots_of(query: PreparedQuery) -> SnapshotSchedule | None:
     """When snapshots of a query begin, if it takes any."""
     schedules = [prepared.policy.snapshots for prepared in query.operators.values()]
     return next((schedule for schedule in schedules if schedule is not None), None)
+
+
+def available_of(query: PreparedQuery) -> Availability | None:
+    """How a query answers although an input is missing, if it does."""
+    found = [prepared.policy.availability for prepared in query.operators.values()]
+    return next((each for each in found if each is not None), None)
 
 
 def heal_of(query: PreparedQuery) -> SnapshotSchedule | None:

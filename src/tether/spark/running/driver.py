@@ -21,7 +21,7 @@ from tether.engine.query.opening import open_lane
 from tether.engine.query.rewinder import Rewinder
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.observe.story import Story
-from tether.spark.graph.exactness import heal_of, keeps_rows, snapshots_of
+from tether.spark.graph.exactness import available_of, heal_of, keeps_rows, snapshots_of
 from tether.spark.graph.flow import unpack
 from tether.spark.graph.split import split
 from tether.spark.logs.checkpoint import SparkCheckpoint
@@ -29,6 +29,7 @@ from tether.spark.logs.source_log import SourceLog
 from tether.spark.logs.spool import Spool
 from tether.spark.logs.stream import SparkStream
 from tether.spark.logs.unbacked import note_unbacked, refuse_unbacked
+from tether.spark.running.available import AvailableRun
 from tether.spark.running.blame import told_to_spark
 from tether.spark.running.loop import BehindLoop
 from tether.spark.running.meanwhile import Meanwhile
@@ -106,6 +107,10 @@ class EpochDriver:
         self._spool = Spool(checkpoint, cut.boundary, query)
         feedback = FeedbackBox(apart=query.consistency.splits)
         self._meanwhile = self._make_meanwhile()
+        policy = available_of(query)
+        self._available = (
+            None if policy is None else AvailableRun(query, policy, checkpoint, self.story)
+        )
         self._lanes = [
             (
                 LaneGraph(
@@ -134,6 +139,9 @@ class EpochDriver:
         if self._meanwhile is not None:
             graph, plan = self._lanes[0]
             self._lanes[0] = (self._meanwhile.sinks_of(graph), plan)
+        if self._available is not None:
+            graph, plan = self._lanes[0]
+            self._lanes[0] = (self._available.sinks_of(graph), plan)
 
         self.feed.healing = self.healing
 
@@ -230,7 +238,9 @@ class EpochDriver:
             rows = self._source_log.kept(rows, epoch)
         running.rewinder.check_rows(epoch)
         given = unpack(self.query.flow.sources, rows)
-        if self._meanwhile is None:
+        if self._available is not None:
+            self._available.run(running.runners[0], given, epoch)
+        elif self._meanwhile is None:
             running.runners[0].run(given, epoch)
         else:
             self._meanwhile.run(given, epoch)
@@ -265,6 +275,8 @@ class EpochDriver:
 
     def _open(self, session: SparkSession, epoch: Epoch) -> Running:
         self._started.wait(60)
+        if self._available is not None:
+            epoch = self._available.number(epoch)
         if epoch > 0 and self.query.keeps_backups:
             refuse_unbacked(self._checkpoint)
         elif epoch > 0:
@@ -323,11 +335,15 @@ class EpochDriver:
         """How wrong the answer can be; or one operator's state, with what those before it have lost."""
         self._note_sources()
         only = None if operator is None else self.query.named(operator).name
-        return tentative(bound_of(self._glimpses(), self._spread, only), self._tentative_since)
+        held = 0 if self._available is None else self._available.ahead_bytes
+        bound = bound_of(self._glimpses(), self._spread, only)
+        return tentative(bound, self._tentative_since, held)
 
     @property
     def _tentative_since(self) -> int | None:
         """First epoch whose rows are tentative, if any are."""
+        if self._available is not None:
+            return self._available.tentative_since
         return None if self._meanwhile is None else self._meanwhile.tentative_since
 
     def progress(self) -> dict[str, Any]:
@@ -338,6 +354,8 @@ class EpochDriver:
 
     def healing(self) -> dict[str, Any] | None:
         """What is missing from the query, and how far its twin has come; None: nothing is."""
+        if self._available is not None:
+            return self._available.told()
         return None if self._meanwhile is None else self._meanwhile.told()
 
     def await_whole(self, timeout: float | None = None) -> bool:
@@ -420,7 +438,13 @@ class EpochDriver:
         self.stop_twin()
         first = running.runners[0]
         last = first.committed_epoch
-        if not self._spark_committed(first.cluster.session, last):
+        spark_epoch: Epoch | None = last
+        if self._available is not None:
+            self._available.stop()
+            spark_epoch = self._available.spark_epoch(last)
+        if spark_epoch is not None and not self._spark_committed(
+            first.cluster.session, spark_epoch
+        ):
             last = epoch_before(last)  # it is run again: what is made durable must be without it
         for runner in running.runners:
             if flush:

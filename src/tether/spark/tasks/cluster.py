@@ -20,7 +20,7 @@ from tether.spark.tasks.statuses import StatusBoard
 from tether.spark.tasks.task import SlotTask
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import numpy as np
     import pyarrow as pa
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tether.engine.ports import Orders, Reports, Statuses
     from tether.protocols.copies import Seats
     from tether.spark.graph.flow import Node, OperatorNode
+    from tether.spark.sinks import Sink
     from tether.spark.tasks.jobs import LaneGraph
 
 
@@ -52,8 +53,16 @@ class SparkCluster:
         """Those that were alive when somebody last asked."""
         self._turn = 0
         """How often slots were given an epoch to run, retries of one included."""
+        self._shares: SparkCluster | None = None
+        """Whose places these are, where they are not its own."""
         self._safe = False
         """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
+
+    def beside(self, sinks: Sequence[tuple[Node, Sink]]) -> SparkCluster:
+        """The same slots in the same places, for runs whose rows go to other sinks."""
+        other = SparkCluster(replace(self._lane, sinks=sinks), self._reports, self.session)
+        other._shares = self
+        return other
 
     def renew(self, session: SparkSession) -> None:
         """Spark has started the stream again, in another session: the next placing is for that."""
@@ -74,6 +83,8 @@ class SparkCluster:
 
     @property
     def _places(self) -> Placed:
+        if self._shares is not None:
+            return self._shares._places
         return self._placed or self._place()
 
     def release(self) -> None:

@@ -14,6 +14,7 @@ from tether.core.graph import SlotId
 from tether.core.ids import Seat
 from tether.engine.messages import encode_status
 from tether.engine.recovery.lost import LostStateError
+from tether.engine.slot.ahead import SlotAhead
 from tether.engine.slot.beside import SlotBesideEpochs
 from tether.engine.slot.misplaced import misplaced
 from tether.engine.slot.residents import ArenaHost
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tether.core.ids import ResidentId, Slot
     from tether.engine.slot.program import Program
     from tether.spark.tasks.statuses import StatusBoard
 
@@ -55,27 +57,45 @@ class SlotTask:
             self._copy(seat, host, task, batches)
             return
         slot = seat if seats is None else seats.runs[seat]
-        work = SlotBesideEpochs(self._program, slot, uuid.uuid4().hex, host, task, seat=seat)
-        purpose = control.purpose
-        if purpose != "epoch":
+        work = SlotAhead(self._program, slot, uuid.uuid4().hex, host, task, seat=seat)
+        if control.purpose == "epoch":
+            yield from self._epoch(work, slot, seat, batches)
+        else:
             for _ in batches:  # a worker that leaves input unread is not used again by Spark
                 pass
-        if purpose == "clean":
-            host.forget(self._program, control.resident_id(slot, seat))
-        elif purpose == "flush":
-            work.flush()
-        elif purpose == "probe":
-            work.probe()
-        elif purpose == "read":
-            yield from work.read()
+            yield from self._beside(work, host, control.resident_id(slot, seat))
+        if work.status is not None:
+            self._board.report(SlotId(control.operator, slot), encode_status(work.status))
+
+    def _epoch(
+        self, work: SlotAhead, slot: Slot, seat: Seat, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Run an epoch, or let it pass."""
+        control = self._program.control
+        if control.ahead is not None:
+            yield from work.run_ahead(own_rows(batches, seat))
         elif slot in control.kept:
             work.stay(batches)
         elif slot in control.skipped:
             work.skip(batches)
         else:
             yield from work.run(own_rows(batches, seat))
-        if work.status is not None:
-            self._board.report(SlotId(control.operator, slot), encode_status(work.status))
+
+    def _beside(
+        self, work: SlotAhead, host: ArenaHost, arena: ResidentId
+    ) -> Iterator[pa.RecordBatch]:
+        """What a task does between epochs."""
+        purpose = self._program.control.purpose
+        if purpose == "clean":
+            host.forget(self._program, arena)
+        elif purpose == "flush":
+            work.flush()
+        elif purpose == "probe":
+            work.probe()
+        elif purpose == "copy":
+            work.copy()
+        elif purpose == "read":
+            yield from work.read()
 
     def _copy(
         self, seat: Seat, host: ArenaHost, task: str, batches: Iterator[pa.RecordBatch]

@@ -10,6 +10,7 @@ after every epoch, in a tenth of a second and without Java.
 - ``tasks``: attempts of a task, in this process, or in one that can be killed.
 - ``executors``: processes that stand for executors: resident state can die with them.
 - ``streams``: a source cut into known epochs, Spark's two logs, and the handle of a query.
+- ``subscribed``: exchanges united into one stream, at a time of one's own.
 """
 
 from tether.testing.inprocess.session import LocalSession

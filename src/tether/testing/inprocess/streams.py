@@ -41,8 +41,19 @@ class EpochSource(Given):
         self.available = len(self._epochs)
         """So many epochs can be read."""
 
-    def rows_of(self, epoch: int) -> LocalFrame:
+    def cut(self, epoch: int, before: str | None) -> str | None:
+        """The end of an epoch, as Spark's log has it; None where the epoch is not there yet.
+
+        Args:
+            epoch: Its number.
+            before: The end of the epoch before it; None of the first.
+        """
+        del before
+        return str(epoch + 1) if epoch < self.available else None
+
+    def rows_of(self, epoch: int, end: str) -> LocalFrame:
         """The rows of an epoch, the same whenever they are asked for."""
+        del end
         return Given(self.sparkSession, self.schema, [[self._epochs[epoch]]])
 
     @property
@@ -125,22 +136,28 @@ class LocalStream:
     def processAllAvailable(self) -> None:  # noqa: N802
         """Run all epochs that the source has."""
         try:
-            while (epoch := self._next()) is not None:
-                self._run(epoch)
+            while (found := self._next()) is not None:
+                self._run(*found)
         except Exception as error:
             self._failure = error
             self._ended.set()
             raise
 
-    def _next(self) -> int | None:
+    def _next(self) -> tuple[int, str] | None:
         newest = _newest(self._offsets)
-        epoch = 0 if newest is None else newest + (_newest(self._commits) == newest)
-        return epoch if epoch < self._source.available and self.isActive else None
+        before = (
+            None if newest is None else (self._offsets / str(newest)).read_text().split("\n")[2]
+        )
+        if newest is not None and before is not None and _newest(self._commits) != newest:
+            return (newest, before) if self.isActive else None
+        epoch = 0 if newest is None else newest + 1
+        end = self._source.cut(epoch, before)
+        return None if end is None or not self.isActive else (epoch, end)
 
-    def _run(self, epoch: int) -> None:
+    def _run(self, epoch: int, end: str) -> None:
         self._source.sparkSession.tasks.epoch = epoch
-        _log(self._offsets / str(epoch), ["v1", "{}", str(epoch + 1)])
-        self._function(self._source.rows_of(epoch), epoch)
+        _log(self._offsets / str(epoch), ["v1", "{}", end])
+        self._function(self._source.rows_of(epoch, end), epoch)
         _log(self._commits / str(epoch), ["v1", "{}"])
 
 

@@ -1,0 +1,90 @@
+"""A run that goes ahead of the query, on input of which something is missing (DPC 2005, UP_FAILURE).
+
+It has no books of its own: nothing that it does is committed. It begins from the query's state as of its
+last epoch, and is dropped when the query has caught up; see :mod:`tether.engine.slot.ahead`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tether.core.ids import epoch_after
+from tether.engine.messages import Ahead
+
+if TYPE_CHECKING:
+    from tether.core.ids import Epoch
+    from tether.engine.messages import Purpose
+    from tether.engine.ports import Cluster, Statuses
+    from tether.engine.query.runner import Runner
+    from tether.engine.slot.program import Program
+
+
+class AheadRun:
+    """Runs what comes after the query's last epoch, as if that were all there is.
+
+    Args:
+        main: The query itself.
+        cluster: The same slots as the query's, with sinks that know what the rows are.
+        in_place: Whether to work on the query's own state, to be rolled back; else on a copy of it.
+    """
+
+    def __init__(self, main: Runner[Any], cluster: Cluster[Any], *, in_place: bool) -> None:
+        self._main, self._cluster = main, cluster
+        self._clocks = main.books.clocks.fork()
+        self._name = uuid.uuid4().hex[:12]
+        self._lineages = {
+            name: None if (known := main.books.lineages.expected(name)) is None else dict(known)
+            for name in main.books.operators
+        }
+        self._steps = 0
+        self._epoch = epoch_after(main.committed_epoch)
+        self.in_place = in_place
+        """Whether it works on the query's own state."""
+        self.bytes = 0
+        """Memory that it holds: of the copies, or of journals."""
+
+    def run(self, given: Any) -> Statuses:
+        """Run rows of which some are missing through all operators."""
+        statuses = self._cluster.run(self, self._epoch, given)
+        self._clocks.advance(statuses, self._epoch)
+        self._steps += 1
+        self._note(statuses)
+        return statuses
+
+    def leave(self) -> None:
+        """Go on in a copy from now on: the query is about to use its own state again."""
+        self.in_place = False
+        self._note(self._cluster.ask(self, "copy", self._epoch))
+
+    def end(self) -> None:
+        """Drop the copy; what was done in place, the query's next epoch rolls back."""
+        if not self.in_place:
+            self._cluster.clean(self, self._epoch)
+
+    def program(
+        self, operator: str, epoch: Epoch, turn: int, purpose: Purpose = "epoch", table: str = ""
+    ) -> Program:
+        """What the slots of an operator are told; see :class:`tether.engine.ports.Orders`."""
+        program = self._main.orders.program(operator, epoch, turn, purpose, table)
+        ahead = Ahead(
+            name=self._name,
+            lineages=self._lineages[operator],
+            step=self._steps,
+            in_place=self.in_place,
+        )
+        control = msgspec.structs.replace(
+            program.control,
+            ahead=ahead,
+            clock=self._clocks.now(operator),
+            # One name for all of them, one after the other: what one left, the next replaces.
+            arena="" if self.in_place else f"{program.control.query}-ahead",
+        )
+        return replace(program, control=control)
+
+    def _note(self, statuses: Statuses) -> None:
+        self._cluster.forget_reports()
+        self.bytes = sum(status.resident_bytes for status in statuses.values())

@@ -1,0 +1,361 @@
+"""An input falls silent, on the stand-in for Spark: answers, corrections, and whatever is killed."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import traceback
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructType
+from tests.sources.samples import Written
+
+import tether
+from tether.chaos.faults import DRIVER_POINTS
+from tether.sources.sunion.offsets import end_of
+from tether.sources.sunion.subscribe import specify
+from tether.testing.fuzz.meaning import home
+from tether.testing.injector import Injector
+from tether.testing.inprocess import LocalSession
+from tether.testing.inprocess.subscribed import SubscribedSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BUCKET, INPUTS = 10, 3
+POLICIES = [
+    tether.Available(
+        delay=3.0,
+        failure=failure,
+        stabilization=stabilization,
+        reconcile=reconcile,  # type: ignore[arg-type]
+    )
+    for reconcile in ("checkpoint", "undo")
+    for failure in ("process", "delay")
+    for stabilization in ("process", "delay", "suspend")
+]
+
+
+def values(at: int, number: int) -> list[int]:
+    """Values of a bucket of an input."""
+    return [(5 * at + number + i * i) % 7 for i in range(number, BUCKET, 2)]
+
+
+class Count(tether.Operator):
+    """Counts values, and tells those that changed."""
+
+    output = StructType().add("v", LongType()).add("n", LongType())
+
+    def setup(self, state: Any) -> None:
+        self.seen = state.table("seen", {"v": pa.int64()}, {"n": "int64"})
+
+    def process(self, batch: Any, out: Any) -> None:
+        self.seen.add(batch.select(["v"]), n=1)
+
+    def on_epoch_end(self, out: Any) -> None:
+        out.emit(self.seen.rows_to_batch(self.seen.changed()))
+
+
+class Job:
+    """A count over three inputs, restartable; its sink keeps what it was given in a file."""
+
+    def __init__(self, work: Path, policy: tether.Available, executors: int = 0) -> None:
+        work.mkdir(exist_ok=True)
+        self.work, self.policy, self.executors = work, policy, executors
+        self.injector = Injector(work / "strikes")
+        self.inputs = [Written(str(work / f"x{n}")) for n in range(INPUTS)]
+        self.sent = [0] * INPUTS
+        self.now = 0.0
+        self._checkpoint = str(work / "checkpoint")
+
+    # ---- its sink: one that, as an exchange, takes both kinds ----------------------------------------
+
+    def follow_subscription(self, checkpoint: str) -> None:
+        assert checkpoint == self._checkpoint
+
+    def __call__(self, rows: Any, epoch: int) -> None:
+        told = end_of(self._checkpoint, epoch)
+        got = sorted([row["v"], row["n"]] for row in rows.collect())
+        line = json.dumps([epoch, told.kind, told.first, told.end, got])
+        with (self.work / "given").open("a") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def given(self) -> dict[int, list[Any]]:
+        """What was given last for each epoch."""
+        if not (self.work / "given").exists():
+            return {}
+        lines = (self.work / "given").read_text().splitlines()
+        return {line[0]: line[1:] for line in map(json.loads, lines)}
+
+    def stable(self) -> list[Any]:
+        return [rows for kind, _, _, rows in self._in_order() if kind == "stable" and rows]
+
+    def tentative(self) -> list[Any]:
+        return [rows for kind, _, _, rows in self._in_order() if kind == "tentative" and rows]
+
+    def _in_order(self) -> list[Any]:
+        return [each for _, each in sorted(self.given().items())]
+
+    # ---- inputs ------------------------------------------------------------------------------------
+
+    def send(self, number: int) -> None:
+        """One bucket of an input."""
+        at = self.sent[number]
+        self.sent[number] += 1
+        first = at * BUCKET
+        written = self.inputs[number]
+        written.now = self.now
+        rows = list(zip(range(first + number, first + BUCKET, 2), values(at, number), strict=True))
+        written.add(at, rows, boundary=first + BUCKET)
+
+    # ---- the query ---------------------------------------------------------------------------------
+
+    def start(self) -> Any:
+        self.session = LocalSession(
+            home, batch_rows=4, executors=self.executors, faults=self.injector.faults
+        )
+        spec = specify(
+            [str(self.work / f"x{n}") for n in range(INPUTS)],
+            reader="r",
+            bucket=BUCKET,
+            handling=msgspec.structs.replace(self.policy.handling, most=1),
+            operators=True,
+        )
+        self.source = SubscribedSource(self.session, spec)
+        self.query = (
+            tether.stream(self.source, replays=True)
+            .apply(Count(), key="v", parallelism=2)
+            .start(
+                self,
+                tolerance=self.policy,
+                backup=str(self.work / "backup"),
+                checkpoint=self._checkpoint,
+                arena_dir=str(self.work / "arenas"),
+                arena_scope="executor" if self.executors else "node",
+                faults=self.injector.faults,
+            )
+        )
+        return self.query
+
+    def step(self, seconds: float) -> None:
+        """Time passes; whatever can be given is."""
+        self.now += seconds
+        self.source.now = self.now
+        self.query.processAllAvailable()
+
+
+# ---- kills -----------------------------------------------------------------------------------------
+
+Action = tuple[str, float]
+SILENCE: list[Action] = [
+    *[("send", 0), ("send", 1), ("send", 2), ("step", 0.1)] * 2,
+    *[("send", 0), ("send", 1), ("step", 1.0)] * 5,
+    *[("send", 2)] * 2,
+    ("step", 0.5),
+    *[("send", 0), ("send", 1), ("step", 0.5)] * 2,  # corrections and new buckets take turns
+    *[("send", 2)] * 3,
+    ("step", 0.1),
+    *[("send", 0), ("step", 1.5)] * 3,  # two are silent now
+    *[("send", 1)] * 3,
+    *[("send", 2)] * 5,
+    ("step", 1.0),
+    ("step", 4.0),
+]
+"""One input falls silent, comes back in part, two fall silent together, and all come back."""
+
+
+def perform(job: Job, schedule: list[Action]) -> None:
+    """Do what is left of a schedule; may be killed anywhere, and called again."""
+    done = job.work / "done"
+    first = int(done.read_text()) if done.exists() else 0
+    for what, value in schedule[:first]:  # what a new process must know
+        if what == "send":
+            job.sent[int(value)] += 1
+        else:
+            job.now += value
+    for written in job.inputs:
+        written.reopened()
+    job.start()
+    job.source.now = job.now
+    for at, (what, value) in enumerate(schedule[first:], first):
+        if what == "send":
+            job.send(int(value))
+        else:
+            job.step(value)
+        done.write_text(str(at + 1))
+    assert job.query.healing() is None
+    job.query.stop()
+    job.session.stop()
+
+
+def in_a_child(job: Job, schedule: list[Action]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            faulthandler.dump_traceback_later(100, exit=True)
+            perform(job, schedule)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def check(job: Job, truth: list[Any]) -> None:
+    """Stable rows are those of a clean run, in the same order; an epoch that came again came alike."""
+    lines = [json.loads(line) for line in (job.work / "given").read_text().splitlines()]
+    seen: dict[int, Any] = {}
+    for epoch, *rest in lines:
+        if rest[0] == "stable":
+            assert seen.setdefault(epoch, rest) == rest
+    assert job.stable() == truth
+    if not job.executors:  # one that is dead leaves its arenas to whoever starts the next
+        assert not list((job.work / "arenas").glob("*/*"))
+
+
+POINTS = [
+    ("before-attach", 3),
+    ("halfway", 3),
+    ("after-apply", 3),
+    ("after-commit", 4),
+    ("after-copy", 0),
+    ("after-tentative", 4),
+    ("before-undo", 0),
+    ("after-job", 3),
+    ("before-spark-commit", 5),
+]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return clean(tmp_path_factory.mktemp("truth") / "clean", 12)
+
+
+def killed(
+    work: Path,
+    policy: tether.Available,
+    strikes: list[tuple[Any, Any, int]],
+    executors: int = 0,
+) -> Job:
+    job = Job(work, policy, executors)
+    for point, action, epoch in strikes:
+        job.injector.at(point, action, epoch=epoch)
+    for _ in range(len(strikes) + 1):
+        code = in_a_child(job, SILENCE)
+        assert code in (0, -signal.SIGKILL)
+        if code == 0:
+            return job
+    raise AssertionError("it was killed more often than planned")
+
+
+@pytest.mark.parametrize(
+    ("reconcile", "point", "epoch"),
+    [
+        ("checkpoint", "after-tentative", 4),
+        ("undo", "before-undo", 0),
+        *[
+            pytest.param(reconcile, point, epoch, marks=pytest.mark.long)
+            for reconcile in ("checkpoint", "undo")
+            for point, epoch in POINTS
+        ],
+    ],
+)
+def test_killed_at_a_step(
+    tmp_path: Path, truth: list[Any], reconcile: Any, point: Any, epoch: int
+) -> None:
+    job = killed(
+        tmp_path / "job", tether.Available(delay=3.0, reconcile=reconcile), [(point, "kill", epoch)]
+    )
+    if (reconcile, point) != ("checkpoint", "after-copy"):  # only an undo copies by itself
+        assert len(job.injector.struck()) == 1
+    check(job, truth)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(40))
+def test_killed_twice_anywhere(tmp_path: Path, truth: list[Any], seed: int) -> None:
+    random = Random(seed)
+    policy, executors = random.choice(POLICIES), random.choice([0, 2])
+    strikes = []
+    for _ in range(2):
+        point = random.choice(POINTS)[0]
+        dies = executors and point not in DRIVER_POINTS and random.random() < 0.5
+        strikes.append((point, "executor" if dies else "kill", random.randrange(14)))
+    check(killed(tmp_path / "job", policy, strikes, executors), truth)
+
+
+def clean(work: Path, buckets: int) -> list[Any]:
+    """The stable rows of a run in which nothing fails, epoch by epoch."""
+    job = Job(work, tether.Available(delay=3.0))
+    for _ in range(buckets):
+        for number in range(INPUTS):
+            job.send(number)
+    job.start()
+    job.step(0)
+    job.query.stop()
+    assert job.tentative() == []
+    return job.stable()
+
+
+@pytest.mark.parametrize(
+    "policy", POLICIES, ids=lambda p: f"{p.reconcile}-{p.failure}-{p.stabilization}"
+)
+def test_a_silent_input(tmp_path: Path, policy: tether.Available) -> None:
+    job = Job(tmp_path / "job", policy)
+    job.start()
+    for _ in range(2):
+        for number in range(INPUTS):
+            job.send(number)
+        job.step(0.1)
+    assert len(job.stable()) == 2
+    for _ in range(5):  # the last input is silent
+        job.send(0)
+        job.send(1)
+        job.step(1.0)
+    # Without it, and waiting αX = 2.7 s: all buckets but those that are younger.
+    late = 2 if policy.failure == "delay" else 0
+    early = job.tentative()
+    assert len(early) == 5 - late
+    assert len(job.stable()) == 2
+    assert job.query.healing()["missing_inputs"] == [2]
+    assert job.query.bound().tentative_since == min(
+        epoch for epoch, (kind, *_) in job.given().items() if kind == "tentative"
+    )
+    assert 0 < job.query.bound().ahead_bytes == job.query.healing()["ahead_bytes"]
+    # What is told is what a query would tell that these rows are all that there is for.
+    counts: Counter[int] = Counter()
+    for number in range(INPUTS):
+        for at in range(2):
+            counts.update(values(at, number))
+    for at, rows in enumerate(early, 2):
+        touched = values(at, 0) + values(at, 1)
+        counts.update(touched)
+        assert rows == sorted([value, counts[value]] for value in set(touched))
+    for _ in range(5):
+        job.send(2)
+    for number in range(INPUTS):
+        job.send(number)
+    job.step(1.0)
+    job.step(3.0)
+    assert job.query.healing() is None
+    assert [
+        event.what for event in job.query.story() if event.what in ("tentative", "corrected")
+    ] == [
+        "tentative",
+        "corrected",
+    ]
+    job.query.stop()
+    assert not list((tmp_path / "job" / "arenas").rglob("*ahead*"))
+    assert job.stable() == clean(tmp_path / "clean", 8)
