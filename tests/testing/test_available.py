@@ -296,6 +296,33 @@ def test_killed_twice_anywhere(tmp_path: Path, truth: list[Any], seed: int) -> N
     check(killed(tmp_path / "job", policy, strikes, executors), truth)
 
 
+def scattered(random: Random, buckets: int) -> list[Action]:
+    """Inputs that fall silent and come back as they like, some of them together."""
+    left, silent, found = [buckets] * INPUTS, set[int](), list[Action]()
+    while any(left):
+        if random.random() < 0.3:
+            silent = {n for n in range(INPUTS) if random.random() < 0.3}
+        for number in range(INPUTS):
+            # Those that were silent come back with much at once.
+            many = 1 if number in silent else random.choice([1, 1, 2, 4])
+            for _ in range(0 if number in silent and random.random() < 0.9 else many):
+                if left[number]:
+                    left[number] -= 1
+                    found.append(("send", number))
+        found.append(("step", random.choice([0.1, 0.5, 1.0, 2.5])))
+    return [*found, ("step", 1.0), ("step", 4.0)]
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 30))]
+)
+def test_any_schedule(tmp_path: Path, truth: list[Any], seed: int) -> None:
+    random = Random(seed)
+    job = Job(tmp_path / "job", POLICIES[seed % len(POLICIES)])
+    perform(job, scattered(random, 12))
+    check(job, truth)
+
+
 def clean(work: Path, buckets: int) -> list[Any]:
     """The stable rows of a run in which nothing fails, epoch by epoch."""
     job = Job(work, tether.Available(delay=3.0))
