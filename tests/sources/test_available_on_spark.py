@@ -17,9 +17,11 @@ from tests.sources.samples import Written
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.core.errors import BadValueError, QueryRefusedError
+from tether.producer import Producer
 from tether.sources.exchange.files import read_file
 from tether.sources.exchange.log import ExchangeAddress
 from tether.sources.exchange.view import rows_between
+from tether.testing.gateways import gateway
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,3 +249,37 @@ def test_one_of_two_replicas_dies_or_stands_still(spark: Any, tmp_path: Path, nu
         (10 * at, 5) for at in range(7)
     ]
     assert stable_rows(replicas.exchange("a"), ["v", "count"]) == [(10 * at, 5) for at in range(7)]
+
+
+def test_a_gateway_behind_an_exchange(spark: Any, tmp_path: Path) -> None:
+    """What its producers say of time becomes the exchange's boundaries, without any rows, too."""
+    with gateway(tmp_path / "store", "--stream", "s=at bigint", "--producers", "2") as process:
+        rows = spark.readStream.format("tether").option("gateway", process.flight)
+        rows = rows.option("stream", "s").load().selectExpr("timestamp_seconds(at) AS at")
+        with (
+            Producer(process.flight, "s", "at bigint", id="a") as one,
+            Producer(process.flight, "s", "at bigint", id="b") as other,
+        ):
+            one.send([{"at": 1}, {"at": 3}])
+            one.boundary(4.0)
+            other.boundary(2.0)
+            query = tether.ingest(
+                rows,
+                str(tmp_path / "x"),
+                checkpoint=str(tmp_path / "checkpoint"),
+                time="at",
+                boundaries="gateway",
+                producers=2,
+            )
+            try:
+                wait_for(lambda: newest_boundary(str(tmp_path / "x")) == 2_000_000, query)
+                other.boundary(9.0)
+                wait_for(lambda: newest_boundary(str(tmp_path / "x")) == 4_000_000, query)
+            finally:
+                query.stop()
+    assert len(stable_rows(str(tmp_path / "x"), ["at"])) == 2
+
+
+def newest_boundary(path: str) -> int | None:
+    entries = ExchangeAddress(url=path).open().entries(0)
+    return max((entry.boundary for entry in entries if entry.boundary is not None), default=None)

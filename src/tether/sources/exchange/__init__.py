@@ -8,5 +8,6 @@
 - ``writer``: one query's end of a log: duplicates dropped, corrections marked
 - ``files``: rows on their way into the log, one file a task
 - ``lease``: who of several replicas corrects its rows first
+- ``gateway_boundaries``: how far the producers of a gateway have come
 - ``sink``, ``ingest``: a Tether query, or any streaming DataFrame, writes to one
 """

@@ -56,6 +56,8 @@ class ExchangeSink:
         self._time, self._expression, self._replicated = time, boundary, replicated
         self._disorder = amount("disorder", disorder, unit="seconds", zero="none", infinite=None)
         self._subscription = subscription
+        self.boundaries: Callable[[int], int | None] | None = None
+        """Who knows, after an epoch, before which tuple time nothing will come; else the rows tell."""
         self._writer: ExchangeWriter | None = None
         self._taken_back: int | None = None
         self._busy = threading.Lock()
@@ -71,7 +73,9 @@ class ExchangeSink:
                 told -= self._units(rows)
             found = self._write(rows, epoch, writer.boundary)
             newest = max((each.high for each in found.files), default=None)
-            if told is None and self._expression is None and newest is not None:
+            if self.boundaries is not None:
+                told = self.boundaries(epoch)
+            elif told is None and self._expression is None and newest is not None:
                 told = newest - self._units(rows)
             boundary = max((x for x in (told, found.boundary) if x is not None), default=None)
             writer.add(

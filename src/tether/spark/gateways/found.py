@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from py4j.java_gateway import JavaObject
+from tether.sources.leaves import plain_leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame
-
     from tether.sources.gateway.spark_source import SourceOptions
     from tether.spark.graph.flow import Flow, SourceNode
-
-_LEAF = "StreamingRelationV2"
 
 
 class GatewayLeaf(NamedTuple):
@@ -39,26 +35,5 @@ def _of(source: SourceNode) -> Iterator[GatewayLeaf]:
         SourceOptions,
     )
 
-    for leaf, plain in _leaves(source.rows):
-        if leaf.getClass().getSimpleName() == _LEAF and leaf.sourceName() == FORMAT:
-            raw = {str(k): str(v) for k, v in leaf.extraOptions().asCaseSensitiveMap().items()}
-            yield GatewayLeaf(source, SourceOptions.parse(raw), raw, plain)
-
-
-def leaves_of(rows: DataFrame, source_format: str) -> list[dict[str, str]]:
-    """Options of all streams of a data source that some rows are read from."""
-    return [
-        {str(k): str(v) for k, v in leaf.extraOptions().asCaseSensitiveMap().items()}
-        for leaf, _ in _leaves(rows)
-        if leaf.getClass().getSimpleName() == _LEAF and leaf.sourceName() == source_format
-    ]
-
-
-def _leaves(rows: DataFrame) -> Iterator[tuple[Any, bool]]:
-    plan = rows._jdf.queryExecution().analyzed()
-    if not isinstance(plan, JavaObject):  # a session of tests that starts no Spark
-        return
-    found = plan.collectLeaves()
-    for at in range(found.size()):
-        leaf = found.apply(at)
-        yield leaf, bool(leaf.equals(plan))
+    for raw, plain in plain_leaves_of(source.rows, FORMAT):
+        yield GatewayLeaf(source, SourceOptions.parse(raw), raw, plain)

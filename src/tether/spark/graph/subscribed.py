@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tether.core.errors import QueryRefusedError
+from tether.sources.leaves import leaves_of
 from tether.sources.sunion.looking import Spec
 from tether.sources.sunion.source import FORMAT, SPEC
-from tether.spark.gateways.found import leaves_of
 from tether.spark.graph.exactness import available_of
 
 if TYPE_CHECKING:
