@@ -336,8 +336,24 @@ def clean(work: Path, buckets: int) -> list[Any]:
     return job.stable()
 
 
+def named(policy: tether.Available) -> str:
+    return f"{policy.reconcile}-{policy.failure}-{policy.stabilization}"
+
+
+ALWAYS = (
+    "checkpoint-process-process",
+    "checkpoint-delay-delay",
+    "undo-process-process",
+    "undo-delay-suspend",
+)
+
+
 @pytest.mark.parametrize(
-    "policy", POLICIES, ids=lambda p: f"{p.reconcile}-{p.failure}-{p.stabilization}"
+    "policy",
+    [
+        pytest.param(each, marks=() if named(each) in ALWAYS else pytest.mark.long, id=named(each))
+        for each in POLICIES
+    ],
 )
 def test_a_silent_input(tmp_path: Path, policy: tether.Available) -> None:
     job = Job(tmp_path / "job", policy)
