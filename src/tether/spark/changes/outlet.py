@@ -93,9 +93,9 @@ class Outlet:
 
     def given(self, epoch: int) -> tuple[int, float]:
         """How many tentative rows of an epoch were given, and when, in Unix seconds."""
-        if self._spool is None:
+        if self.spool is None:
             return 0, 0.0
-        return self._spool.rows(epoch), self._spool.given_at(epoch)
+        return self.spool.rows(epoch), self.spool.given_at(epoch)
 
     def settle(self, epoch: int) -> None:
         """The stable rows of an epoch have been given, and a note that says so is durable."""
