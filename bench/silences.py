@@ -6,10 +6,13 @@ they come, so a stable row that is lost, doubled or out of order changes every l
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import json
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +20,13 @@ import pyarrow as pa
 
 import tether
 from bench.streams import scratch
+from tether.cli.session import open_session
 from tether.sources.exchange.files import write_files
 from tether.sources.exchange.log import ROW_HASH, TUPLE_TIME, About, ExchangeAddress
 from tether.sources.exchange.writer import ExchangeWriter, Rows
 from tether.sources.sunion.offsets import end_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
@@ -376,3 +378,40 @@ def draw(sink: Sink, feed: Feed, policy: tether.Available, warm: float, path: Pa
     )
     axes.legend(loc="upper right", fontsize=8, frameon=False)
     figure.savefig(path)
+
+
+def main() -> None:
+    """Single failures, each as one line of JSON; one before them is to warm up."""
+    parser = argparse.ArgumentParser(prog="python -m bench.silences", description=main.__doc__)
+    parser.add_argument("seconds", type=float, nargs="+", help="lengths of the failures")
+    parser.add_argument("--failure", default="process")
+    parser.add_argument("--stabilization", default="process")
+    parser.add_argument("--reconcile", default="checkpoint")
+    parser.add_argument("--alpha", type=float, default=0.75)
+    parser.add_argument("--entries", type=int, default=0, help="entries of state")
+    parser.add_argument("--rate", type=int, default=4_500, help="rows a second")
+    parser.add_argument("--picture", type=Path, help="draw the last run here")
+    chosen = parser.parse_args()
+    session = open_session("local[2,4]", memory="2g")
+    policy = tether.Available(
+        delay=3.0,
+        alpha=chosen.alpha,
+        failure=chosen.failure,
+        stabilization=chosen.stabilization,
+        reconcile=chosen.reconcile,
+    )
+    for number, seconds in enumerate([4.0, *chosen.seconds]):
+        found = silenced(
+            session,
+            policy,
+            seconds,
+            entries=chosen.entries,
+            rate=chosen.rate,
+            picture=chosen.picture if number == len(chosen.seconds) else None,
+        )
+        if number:
+            print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
