@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import tether
 from bench.executor_kills import open_cluster
 from bench.harness import Experiment, Goal, Measurement, say
-from bench.heal_kills import KEYS, POLICIES, SLOTS, Subject, epochs_of, start
+from bench.heal_kills import KEYS, SLOTS, Subject, epochs_of, start
+from bench.results import FOLDER, ResultLog
 from bench.streams import epoch_times, scratch
 from tether.testing.epochs import write_epochs
 
@@ -26,41 +27,75 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WARM_UP = 3
-ROUNDS = 5
-"""Kills of one query, one after the other; then a new one takes its place."""
 BEHIND = 20
 """Epochs that a kill finds since the newest snapshot."""
+BLOCKS = 3
+KILLS = {"rewind": 2, "meanwhile": 5, "heal": 5}
+"""Kills of one query, one after the other; there is one such query of each kind in a block."""
 
 
-def run(*, quick: bool, seed: int) -> dict[str, Any]:
-    """Kill, watch and compare; then the cost without a kill."""
-    rows = 5_000 if quick else 20_000
-    kills = {"rewind": 1, "meanwhile": 2, "heal": 2} if quick else dict.fromkeys(POLICIES, 15)
-    kills["rewind"] = min(kills["rewind"], ROUNDS)
-    outcomes: dict[str, list[dict[str, float]]] = {name: [] for name in POLICIES}
+def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
+    """Kill, watch and compare; then the cost without a kill.
+
+    Args:
+        quick: One block with few kills, on small epochs.
+        seed: Of rows and kills.
+        resume: Go on with a run that was interrupted: what has been measured is not measured again.
+    """
+    rows, blocks = (5_000, 1) if quick else (20_000, BLOCKS)
+    kills = {"rewind": 1, "meanwhile": 2, "heal": 2} if quick else KILLS
+    name = f"heal{'-quick' if quick else ''}.jsonl"
+    identity = {"seed": seed, "rows": rows, "kills": kills, "behind": BEHIND}
+    log = ResultLog(FOLDER / "heal" / name, identity, resume=resume)
     with scratch() as directory:
         session = open_cluster(
             directory, locality_wait="60s", conf={"spark.scheduler.mode": "FAIR"}
         )
-        for name, number in kills.items():
-            for first in range(0, number, ROUNDS):
-                subject = Subject(session, directory, name, seed + first, rows)
-                for kill in range(first, min(first + ROUNDS, number)):
-                    got = subject.strike(seed + kill, BEHIND)
-                    outcomes[name].append(got)
-                    say(f"heal: {name}, kill {kill + 1} of {number}, seed {seed + kill}: {got}")
-                outcomes[name][-1] |= subject.end()
-        cost = Experiment("heal", seed=seed, repeats=1 if quick else 7)
+        outcomes = _struck(
+            session, directory, log, blocks=blocks, kills=kills, rows=rows, seed=seed
+        )
+        cost = Experiment("heal", seed=seed, repeats=1 if quick else 7, log=log)
         write_epochs(directory / "in", epochs_of((30 if quick else 90) + WARM_UP, rows, seed))
         plain = tether.Approximate(1e6)
         healing = tether.Approximate(1e6, heal=tether.Barrier(30))
         one = partial(_measure, session, directory / "in", rows)
         cost.measure({"without": partial(one, plain), "with heal": partial(one, healing)})
         session.stop()
-    report = cost.report(_goals(outcomes, cost), _workload(rows, kills))
+    total = {name: number * blocks for name, number in kills.items()}
+    report = cost.report(_goals(outcomes, cost), _workload(rows, total))
     report["kills"] = outcomes
-    report["seeds"] = {name: [seed + kill for kill in range(kills[name])] for name in kills}
     return report
+
+
+def _struck(
+    session: SparkSession,
+    directory: Path,
+    log: ResultLog,
+    *,
+    blocks: int,
+    kills: dict[str, int],
+    rows: int,
+    seed: int,
+) -> dict[str, list[dict[str, float]]]:
+    """What each kill of each kind of query came to."""
+    outcomes: dict[str, list[dict[str, float]]] = {name: [] for name in kills}
+    for block in range(blocks):
+        for name, number in kills.items():
+            known = log.get(name, block)
+            if known is None:
+                first = seed + block * number
+                subject = Subject(session, directory, name, first, rows)
+                found: list[dict[str, float]] = []
+                for kill in range(first, first + number):
+                    got = {"seed": float(kill), **subject.strike(kill, BEHIND)}
+                    found.append(got)
+                    say(f"heal: block {block + 1} of {blocks}, {name}: {got}")
+                found[-1] |= subject.end()
+                right = not found[-1]["wrong"]
+                known = Measurement([1e3 * one["gap"] for one in found], right, {"kills": found})
+                log.add(name, block, known)
+            outcomes[name] += known.detail["kills"]
+    return outcomes
 
 
 def _workload(rows: int, kills: dict[str, int]) -> dict[str, Any]:
