@@ -117,7 +117,7 @@ def main() -> None:
         advance(query, work)
     for number, whose in enumerate(order.kills):
         strike(query, work, whose, number)
-    reveal(work, everything=True)
+    reveal(work)
     query.processAllAvailable()
     spent = query.bound().spent
     table = {row["k"]: row["count"] for row in query.table("totals").collect()}
@@ -133,10 +133,9 @@ def main() -> None:
     session.stop()
 
 
-def reveal(work: Path, *, everything: bool = False) -> int:
-    """Let the query see its next epoch, or all of them; how many it sees."""
-    waiting = sorted((work / "later").glob("*.parquet"))
-    for path in waiting if everything else waiting[:1]:
+def reveal(work: Path) -> int:
+    """Let the query see its next epoch; how many it sees."""
+    for path in sorted((work / "later").glob("*.parquet"))[:1]:
         path.rename(work / "in" / path.name)
     return len(list((work / "in").glob("*.parquet")))
 
