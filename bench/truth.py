@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mutants.commit import commit
+
 from bench.harness import Goal, environment, say
 from tether.testing.fuzz.many import outcomes
 from tether.testing.fuzz.summary import Summary
@@ -110,6 +112,4 @@ def _of_this_commit(file: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return report if report["commit"] == told.stdout.strip() else None
+    return report if report["commit"] == commit() else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from mutants.commit import KILLERS, commit
 from mutants.reading import CatalogueError, Mutant, catalogue, plant
 from mutants.suites import suite_of
 from mutants.trying import BY_TIME, NOTICED, ROOT, Try, attempt, copy_of_the_tree, tried, warm_up
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = ROOT / ".truth"
-RESULT, KILLERS = FOLDER / "mutants.json", FOLDER / "killers.json"
+RESULT, SO_FAR = FOLDER / "mutants.json", FOLDER / "mutants-so-far.json"
 QUICK = 24
 """Faults of a quick run, chosen by the seed."""
 
@@ -36,6 +36,7 @@ def main() -> None:
         "--check", action="store_true", help="only see that all faults fit the code"
     )
     parser.add_argument("--excused", action="store_true", help="try those too that have an excuse")
+    parser.add_argument("--again", action="store_true", help="do not go on where a run was stopped")
     chosen = parser.parse_args()
     every = catalogue()
     wrong = list(_misfits(every))
@@ -49,11 +50,12 @@ def main() -> None:
         random.Random(chosen.seed).shuffle(some)  # noqa: S311 - chance, not secrecy
         some = some[:QUICK]
     warm_up()
+    so_far = {} if chosen.again else _so_far()
     with copy_of_the_tree() as copy:
-        if not chosen.no_baseline:
+        if not chosen.no_baseline and not so_far:
             _baseline(copy, some, chosen.longest)
         tries = [one for one in some if chosen.excused or not one.survives]
-        results = _planted(copy, tries, chosen.longest)
+        results = _planted(copy, tries, chosen.longest, so_far, note=not chosen.no_baseline)
     surviving = [name for name, one in results.items() if one["outcome"] == "survived"]
     broken = [name for name, one in results.items() if one["outcome"] == "broken"]
     if not chosen.only and not chosen.no_baseline:
@@ -87,14 +89,19 @@ def _baseline(copy: Path, mutants: list[Mutant], longest: float) -> None:
         sys.exit("mutants: the tests fail without a fault; mend that first")
 
 
-def _planted(copy: Path, mutants: list[Mutant], longest: float) -> dict[str, dict[str, Any]]:
+def _planted(
+    copy: Path, mutants: list[Mutant], longest: float, so_far: dict[str, Any], *, note: bool
+) -> dict[str, dict[str, Any]]:
     results = {}
     for number, mutant in enumerate(mutants, 1):
+        if mutant.name in so_far:
+            results[mutant.name] = so_far[mutant.name]
+            continue
         known = _killers().get(mutant.name, "")
         first = [known] if (copy / known.split("::")[0]).is_file() else []
         ended = attempt(copy, mutant, first, longest)
         outcome = _outcome(mutant, ended)
-        if ended.failed:
+        if ended.failed and note:
             _write(KILLERS, _killers() | {mutant.name: ended.failed.split("[")[0]})
         results[mutant.name] = {
             "outcome": outcome,
@@ -102,6 +109,8 @@ def _planted(copy: Path, mutants: list[Mutant], longest: float) -> dict[str, dic
             "seconds": round(ended.seconds, 1),
             "why": mutant.survives if outcome == "excused" else mutant.why,
         }
+        if note:
+            _write(SO_FAR, {"commit": commit(), "results": so_far | results})
         by = f" by {ended.failed}" if ended.failed else ""
         print(
             f"{number:4}/{len(mutants)} {outcome:8} {mutant.name}{by} ({ended.seconds:.0f} s)",
@@ -112,8 +121,17 @@ def _planted(copy: Path, mutants: list[Mutant], longest: float) -> dict[str, dic
     return results
 
 
+def _so_far() -> dict[str, Any]:
+    """What a run that was stopped has found out about this very commit, after its baseline."""
+    noted: dict[str, Any] = json.loads(SO_FAR.read_text()) if SO_FAR.exists() else {}
+    if noted.get("commit") != commit() or noted["commit"].endswith("-dirty"):
+        return {}
+    found: dict[str, Any] = noted["results"]
+    print(f"mutants: {len(found)} are known of this commit; --again for all of them")
+    return found
+
+
 def _killers() -> dict[str, str]:
-    """Which test noticed a fault last: it is asked first."""
     found: dict[str, str] = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
     return found
 
@@ -128,10 +146,8 @@ def _outcome(mutant: Mutant, ended: Try) -> str:
 
 
 def _report(results: dict[str, Any], *, quick: bool, surviving: list[str]) -> dict[str, Any]:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return {
-        "commit": told.stdout.strip(),
+        "commit": commit(),
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
         "quick": quick,
         "planted": len(results),
@@ -143,7 +159,7 @@ def _report(results: dict[str, Any], *, quick: bool, surviving: list[str]) -> di
 
 def _write(file: Path, content: Any) -> None:
     file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    file.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

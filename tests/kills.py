@@ -6,10 +6,11 @@ Tests tell it by a property, and the end of the test run writes it down for ``te
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+from mutants.commit import commit
 
 from tether.chaos.faults import DRIVER_POINTS, DRIVER_STORE_POINTS, Point
 
@@ -82,10 +83,3 @@ def told_by(stats: dict[str, list[Any]]) -> list[tuple[str, str, str, str]]:
         for name, value in getattr(report, "user_properties", [])
         if name == PROPERTY
     ]
-
-
-def commit() -> str:
-    """This commit, and whether anything has been changed since."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return told.stdout.strip()
