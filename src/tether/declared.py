@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from tether.core.amplification import Amplification, Link, amplification_of
 from tether.core.checks import amount
 from tether.core.errors import BadValueError
+from tether.core.numbers import exactly, rounded_up, times
 from tether.core.windows import Hopping
 from tether.state.norms import DURABLE
 
@@ -39,6 +41,9 @@ class Linked:
         senders: Operators whose rows come to it, by name: whether they come as they were sent, along
             one way only. Otherwise code lies between that nobody has declared.
         feedback: Names of the operators that send it feedback.
+        slots: In how many slots it runs.
+        key: The columns that its rows are routed by.
+        specs: Descriptions of its primitives.
     """
 
     operator: Operator
@@ -47,6 +52,9 @@ class Linked:
     told: Told | None = None
     senders: Mapping[str, bool]
     feedback: Collection[str] = ()
+    slots: int = 1
+    key: Sequence[str] = ()
+    specs: Sequence[Mapping[str, Any]] = ()
 
 
 def amplification_between(linked: Mapping[str, Linked]) -> Amplification:
@@ -62,11 +70,39 @@ def amplification_between(linked: Mapping[str, Linked]) -> Amplification:
         _check_names(name, one)
         for sender in (*one.senders, *one.feedback):
             together = _forgotten_together(linked[sender], one, sender)
-            any_error, of_loss = _factors(name, one, sender, linked[sender].operator)
+            often = _times_counted(one, fed_back=sender in one.feedback)
+            any_error, of_loss = (
+                rounded_up(times(exactly(factor), often))
+                for factor in _factors(name, one, sender, linked[sender].operator)
+            )
             links[sender, name] = any_error if together or not any_error else math.inf
             of_losses[sender, name] = of_loss if together or not of_loss else math.inf
     losing = [name for name, one in linked.items() if one.losing]
     return amplification_of(growths, links, of_losses=of_losses, losing=losing)
+
+
+def _times_counted(one: Linked, *, fed_back: bool) -> Fraction:
+    """How often an error that comes to an operator counts in it, by its slots.
+
+    What is declared is for one slot. Several may each hold the same wrong value, and the errors of
+    slots add up. Where no two slots share an entry, each value is in one of them: then a sum of
+    differences stays what it is, and roots of sums of squares grow by the root of their number at most.
+    Feedback goes to every slot.
+    """
+    of_errors = counted(one.specs)
+    if one.slots == 1 or not of_errors:
+        return Fraction(1)
+    if fed_back:
+        return Fraction(one.slots)
+    if errors_of_copies(one.operator, one.key, one.specs) == "max":
+        return Fraction(1)
+    norms = {spec.get("divergence") if "keys" in spec else "" for spec in of_errors}
+    if one.operator.disjoint and one.key:
+        if norms <= {"l1", "count"}:
+            return Fraction(1)
+        if norms <= {"l1", "count", "l2"}:
+            return Fraction(math.nextafter(math.sqrt(one.slots), math.inf))
+    return Fraction(one.slots)
 
 
 def _growth(name: str, operator: Operator) -> float:

@@ -152,7 +152,9 @@ class Operator:
 
         A Lipschitz factor, in units of both divergences, for ever: if ``before`` is wrong by ε at most,
         at whatever times, in its state and in the rows (or the feedback) that it sends, then this
-        operator's state, and what it sends on, is never wrong by more than factor · ε through them.
+        operator's state, and what it sends on, is never wrong by more than factor · ε through them. It
+        is declared as if this operator had one slot. In several, what is wrong may be in each of them:
+        then it counts as often as there are slots, unless they are ``disjoint``.
 
         - 0: whatever is wrong there, nothing of it matters here. That what ``before`` has *lost* does
           not matter is less: see ``sends_losses`` and ``amplification_of_losses``.

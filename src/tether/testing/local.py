@@ -258,6 +258,9 @@ class LocalPipeline:
                 told=stage.amplification,
                 senders={name: True for name in stage.inputs if name in self.stages},
                 feedback=[s.name for s in self.stages.values() if s.feedback_to == stage.name],
+                slots=stage.parallelism,
+                key=stage.key,
+                specs=specs[stage.name],
             )
         self.amplification = amplification_between(linked)
         for stage in self.stages.values():

@@ -39,7 +39,7 @@ from tether.engine.writing.items import pack_items, unpack_items
 from tether.engine.writing.writer import SlotWriter
 from tether.output import Output
 from tether.policies.events import BarrierAligned, EpochApplied, RowsReady, WindowEnd
-from tether.policies.instructions import BackUpState
+from tether.policies.instructions import BackUpState, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -266,10 +266,12 @@ class SlotEpoch(Watch):
             draft.memory, items=before.items + rows_in, task=self._task
         )
         event = self._epoch_applied(state, draft)
-        if changed_terms and self._policy.recovery.logs_rows:
-            # Rows are logged from here on, so there must be a whole state of here to replay them onto.
+        if changed_terms and self._policy.keeps_backups and not self._policy.recovery.rewinds:
+            # What the state takes for durable, an earlier policy may have written into a snapshot that
+            # was never completed. And rows that are logged from here on need a whole state of here.
             draft.policy_state, _ = self._policy.step(draft.policy_state, event, self._placement)
-            policy.back_up_whole(draft, BackUpState(target=0.0, cause="every-items"))
+            cause: Cause = "every-items" if self._policy.recovery.logs_rows else "flush"
+            policy.back_up_whole(draft, BackUpState(target=0.0, cause=cause))
         else:
             policy.tell(draft, event)
         for window in self._applied.ended:

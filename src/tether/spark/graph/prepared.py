@@ -286,6 +286,9 @@ def _amplification(flow: Flow, operators: Mapping[OperatorNode, PreparedOperator
                 told=node.amplification,
                 senders=flow.senders(node),
                 feedback=[other.name for other in operators if other.feedback_to is node],
+                slots=node.slots,
+                key=node.key,
+                specs=list(one.state_specs.values()),
             )
             for node, one in operators.items()
         }
