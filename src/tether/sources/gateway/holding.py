@@ -101,9 +101,9 @@ class HeldItems:
             self.save()
             self.note_saved()
         if self.saver.free:
-            waiting = self.state.received - max(self.saver.handed, self.state.processed)
+            waiting = self.state.received - max(self.log.written, self.state.processed)
             if waiting > EARLY * self.account.limit or memory > self._config.memory_bytes:
-                self.saver.hand_over(self.backlog.after(self.saver.handed))
+                self.saver.hand_over(self.backlog.after(self.log.written))
 
     def catch_up(self) -> None:
         """Take note of what the saver has made durable."""

@@ -2,12 +2,14 @@
 
 A sync is mostly waiting, however much it brings to the disk. So pending items are handed over in parts,
 a quarter of l each, and several parts wait for the disk at a time: with l items allowed at risk and a
-sync that takes t seconds, nearly l / t items a second become durable. Nothing here takes the stream's
+sync that takes t seconds, nearly l / t items a second become durable. A part is written by whoever hands
+it over, which costs little; other threads do nothing but wait for the disk. They never take the stream's
 lock, which producers that send without a pause hardly leave to anybody.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -42,10 +44,7 @@ class Saver:
         self.log, self._note = log, note
         self.order = threading.Lock()
         """Held while an entry is written: entries are in the order in which they are true."""
-        self._queue: list[HeldRun] = []
-        """Handed over and not yet written."""
         self._flying = 0
-        self._handed = 0
         self._landed = threading.Condition()
         self.saves = 0
 
@@ -59,20 +58,22 @@ class Saver:
         """Whether one more part may be handed over."""
         return self._flying < AT_A_TIME
 
-    @property
-    def handed(self) -> int:
-        """Newest item that is on its way, or durable."""
-        return max(self._handed, self.log.facts.backed_up)
-
     def hand_over(self, runs: list[HeldRun]) -> None:
-        """Make these durable soon; the caller goes on. They follow those handed over before."""
-        if not runs:
-            return
+        """Write these, and let them become durable soon; the caller goes on.
+
+        Where the disk does not take them they stay as they are: who comes to l is told.
+        """
+        with self.order:
+            new = [run for run in runs if run.number > self.log.written]
+            if not new:
+                return
+            try:
+                written, packed = self._write(new, Entry())
+            except StoreFailedError:
+                return
         with self._landed:
-            self._handed = runs[-1].last
-            self._queue += runs
             self._flying += 1
-        _threads.submit(self._save_part)
+        _threads.submit(self._finish, new, written, packed)
 
     def wait(self, enough: Callable[[], bool]) -> None:
         """Wait while parts are on their way, until there is enough room."""
@@ -105,17 +106,12 @@ class Saver:
         self._sync(new, written, packed)
         return True
 
-    def _save_part(self) -> None:
+    def _finish(self, runs: list[HeldRun], written: Written, packed: PackedRuns) -> None:
         try:
-            with self.order:
-                with self._landed:
-                    runs, self._queue = self._queue, []
-                new = [run for run in runs if run.number > self.log.written]
-                written = self._write(new, Entry()) if new else None
-            if written is not None:
-                self._sync(new, *written)
-        except StoreFailedError:
-            self._handed = 0  # handed over again; and who comes to l is told
+            with contextlib.suppress(
+                StoreFailedError
+            ):  # it is not in the log, and is handed over again
+                self._sync(runs, written, packed)
         finally:
             with self._landed:
                 self._flying -= 1
