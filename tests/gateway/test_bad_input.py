@@ -21,6 +21,7 @@ from tether.producer import Producer
 from tether.sources.gateway.calls import GatewayCalls
 from tether.sources.gateway.errors import BadRowsError, BusyError, NotAllowedError, TooLargeError
 from tether.sources.gateway.messages import ReadTicket
+from tether.testing.disks import small_disk
 from tether.testing.gateways import gateway
 
 if TYPE_CHECKING:
@@ -155,3 +156,31 @@ def test_bad_producers_harm_only_themselves(tmp_path: Path) -> None:
         calls = GatewayCalls(process.flight, "t")
         newest = calls.status("s").shown
         assert calls.read("s", 1, newest)["id"].to_pylist() == list(range(count))
+
+
+def test_a_full_disk_takes_l_items_and_no_more(tmp_path: Path) -> None:
+    """Early saves fail meanwhile, and nobody notices before l; with room again all of it is durable."""
+    with (
+        small_disk(tmp_path / "disk", 8 << 20) as disk,
+        served(disk.path / "store", max_lost=1000, streams={"s": "id bigint"}) as process,
+    ):
+        calls = GatewayCalls(process.flight)
+        producer = Producer(process.flight, "s", SCHEMA, max_unacked=1e6, retry_seconds=120)
+        disk.fill()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(_send, producer, 3000)
+            while not producer.reconnects:  # it was refused, and tries again
+                pass
+            now = calls.look("s")
+            disk.free()
+            running.result(60)
+        assert now.at_risk <= 500 <= now.received < 3000
+        assert there(process.flight) == list(range(3000))
+        assert calls.look("s").at_risk <= 500
+        producer.close()
+
+
+def _send(producer: Producer, count: int) -> None:
+    for first in range(0, count, 50):
+        producer.send(ids(first, 50))
+    producer.flush()
