@@ -24,6 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import tether
@@ -49,7 +50,7 @@ class Counts(tether.Operator):
 
     def process(self, batch: pa.RecordBatch, out: tether.Output) -> None:
         """Count, and pass on."""
-        self.counts.add(batch.select(["k"]), n=[1.0] * batch.num_rows)
+        self.counts.add(batch.select(["k"]), n=np.ones(batch.num_rows))
         out.emit({"id": batch["id"].to_numpy()})
 
 
