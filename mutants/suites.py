@@ -31,6 +31,7 @@ POLICIES = (
     "tests/spark/test_losses.py",
 )
 PROTOCOLS = (
+    "tests/protocols/test_copies.py",
     "tests/core/test_alignment.py",
     "tests/core/test_coordinator.py",
     "tests/core/test_upstream_items.py",

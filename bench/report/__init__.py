@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report import bars, copies, curves, glance, page
+from bench.report import availability, bars, copies, curves, glance, page
 from bench.report.load import load
 from tether.core.errors import TetherError
 
@@ -28,6 +28,9 @@ FIGURES = (
     copies.fidelity_and_accuracy,
     copies.planners_on_queries,
     copies.random_topologies,
+    availability.recovery_latency,
+    availability.fidelity_through_failures,
+    availability.cost_of_copies,
 )
 
 

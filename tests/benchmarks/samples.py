@@ -144,3 +144,45 @@ def planning() -> dict[str, Any]:
             for share in (0.1, 0.5)
         ],
     }
+
+
+def availability() -> dict[str, Any]:
+    failures = [
+        {
+            "name": name,
+            "behind": behind,
+            "output": behind / 2 + at,
+            "tentative": 1.0,
+            "recovered": 8.0,
+        }
+        for at, name in enumerate(("active", "passive", "half"))
+        for behind in (5, 15)
+    ]
+    costs = {"no copies": 200.0, "half copied": 260.0, "all copied": 310.0}
+    return {
+        "experiment": "availability",
+        "environment": ENVIRONMENT,
+        "results": [
+            {
+                "contender": name,
+                "workload": {},
+                "repeats": 1,
+                "median_ms": ms,
+                "spread_ms": [ms, ms],
+                "runs_ms": [ms],
+                "answer_checked": True,
+                "detail": {},
+            }
+            for name, ms in costs.items()
+        ],
+        "goals": [],
+        "failures": failures,
+        "racks": [
+            {"size": size, "nodes": nodes, "share": share, "fidelity": [1.0, share, 1.0]}
+            for size, nodes, share in (
+                ("paper", 35, 0.0),
+                ("paper", 35, 0.5),
+                ("thousand", 1_000, 0.5),
+            )
+        ],
+    }

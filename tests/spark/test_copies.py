@@ -44,3 +44,32 @@ def test_copies_speak_for_the_slots_of_a_killed_executor(tmp_path):
         assert first["detail"]["slots"] == [0, 1, 2]
         assert {slot for event in again for slot in event["detail"]["slots"]} >= {1}
         assert counting.left_behind() == []
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+@pytest.mark.chaos
+def test_all_executors_but_the_one_that_stands_by_are_killed(tmp_path):
+    """Half of the slots have a copy on it and go on at once; a twin brings the others back; exact."""
+    tables = skewed_keys(epochs=30, rows=2000, keys=200, seed=6)
+    write_epochs(tmp_path / "in", tables)
+    policy = "partially-active:share=0.5,interval=5epochs,meanwhile=skip,standby=1"
+    counting = Counting(tmp_path, policy, master=MASTER, slots=4, conf=from_the_start(3))
+    injector = Injector(tmp_path / "strikes", seed=6)
+    for slot in (2, 3):  # those without a copy, one on each executor that slots speak from
+        injector.at("halfway", "executor", slot=slot, epoch=9)
+    stories = []
+    with explained_run(tmp_path, injector=injector, stories=stories):
+        result = counting.run(injector.faults)
+        assert result is not None, counting.log()
+        stories += result["story"]
+        assert len(injector.struck()) == 2
+        assert counting.answer() == true_counts(tables)
+        promoted = told(stories, "promoted")
+        assert {event["epoch"] for event in promoted} == {9}
+        assert {slot for event in promoted for slot in event["detail"]["slots"]} == {0, 1}
+        (tentative,) = told(stories, "tentative")
+        assert tentative["epoch"] == 9
+        assert len(told(stories, "taken-over")) == 1
+        assert told(stories, "rewound") == []
+        assert counting.left_behind() == []

@@ -29,5 +29,5 @@ def test_executors_are_waited_for_until_none_joins_any_more(monkeypatch, joined,
 
     monkeypatch.setattr(pinning, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     monkeypatch.setattr(pinning, "live_executors", live_executors)
-    pinning._await_executors(SimpleNamespace(sparkContext=None), 20.0)
+    pinning.await_executors(SimpleNamespace(sparkContext=None), 20.0)
     assert now == pytest.approx(placed, abs=0.25)

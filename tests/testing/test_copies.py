@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 from pyspark.sql.types import DoubleType, LongType, StructType
 
 import tether
-from tether.chaos.faults import Fault
+from tether.chaos.faults import Fault, is_holding, release
 from tether.core.errors import BadValueError
 from tether.testing.fuzz.meaning import home
 from tether.testing.inprocess import EpochSource, LocalSession
@@ -51,9 +54,9 @@ def epochs(number):
 
 
 class Run:
-    def __init__(self, work, policy, faults=(), executors=3, number=16):
+    def __init__(self, work, policy, faults=(), *, executors=3, rows=None, slots=SLOTS):
         self.session = LocalSession(home, executors=executors, faults=faults)
-        self.source = EpochSource(self.session, epochs(number), SCHEMA)
+        self.source = EpochSource(self.session, rows or epochs(16), SCHEMA)
         self.given = {}
 
         def keep(rows, epoch):
@@ -63,7 +66,7 @@ class Run:
 
         self.query = (
             tether.stream(self.source, replays=True)
-            .apply(Sums(), key="k", parallelism=SLOTS, name="sums")
+            .apply(Sums(), key="k", parallelism=slots, name="sums")
             .start(
                 keep,
                 tolerance=policy,
@@ -79,6 +82,7 @@ class Run:
         try:
             self.query.processAllAvailable()
             answer = {row["k"]: row["total"] for row in self.query.table("sums").collect()}
+            self.last = self.query.copies()
             self.query.stop()
         finally:
             self.session.stop()
@@ -86,6 +90,13 @@ class Run:
 
     def told(self, what):
         return [event for event in self.query.story() if event.what == what]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def strike(work, epoch, slot, point="halfway"):
@@ -151,12 +162,89 @@ def test_slots_without_a_copy_go_back_as_under_barrier(tmp_path, clean):
     assert run.told("promoted") == []
 
 
+@pytest.mark.parametrize("how", ["skip", "stale"])
+def test_slots_without_a_copy_are_left_out_and_the_others_go_on_at_once(tmp_path, clean, how):
+    """An executor takes a slot with a copy, which speaks at once, and one without, which is missing."""
+    chosen = tether.PartiallyActive(
+        copies=2, snapshots=tether.Barrier(4, mode="sync"), meanwhile=how
+    )
+    faults = [strike(tmp_path, 10, 2)]
+    held = Fault(
+        point="during-recovery",
+        action="hold",
+        marker=str(tmp_path / "held"),
+        epoch=9,
+        slot=1,
+    )
+    run = Run(tmp_path, chosen, [*faults, held], executors=2, slots=4)
+    work = threading.Thread(target=run.query.processAllAvailable, daemon=True)
+    work.start()
+    wait_for(lambda: is_holding(held))  # the twin; meanwhile main goes on
+    # What is alive, by the rows that slots gave in the last epoch before the loss.
+    gave = Counter(home({"k": k}, ["k"], 4) for k in clean[1][9][-1])
+    assert run.query.healing()["fidelity"] == pytest.approx(1 - gave[2] / gave.total())
+    release(held)
+    work.join(60)
+    assert run.finish() == clean[0]
+    (promoted,) = run.told("promoted")
+    assert (promoted.epoch, promoted.detail["slots"]) == (10, [0])
+    (tentative,) = run.told("tentative")
+    assert (tentative.epoch, tentative.detail["slots"]) == (10, 1)
+    assert len(run.told("taken-over")) == 1
+    assert run.told("rewound") == []
+    assert {e: given[-1] for e, given in run.given.items()} == {
+        e: given[-1] for e, given in clean[1].items()
+    }
+    # The twin has copies of its own, which are ready when it takes over; the page shows them.
+    told = run.query.feed.standing.copies
+    assert {(one.slot, one.speaks) for one in told} == {
+        (0, True),
+        (0, False),
+        (1, True),
+        (1, False),
+    }
+    assert {seat["lag"] for seat in run.last} == {0}
+
+
 def test_all_executors_at_once(tmp_path, clean):
     """Nobody is left to speak: all go back to the newest snapshot, copies too."""
     faults = [strike(tmp_path, 8, slot) for slot in range(SLOTS)]
     run = Run(tmp_path, policy(interval=3), faults)
     assert run.finish() == clean[0]
     assert len(run.told("rewound")) >= 1
+
+
+def skewed(number, heavy):
+    """Rows of which most are of one slot."""
+    keys = {
+        slot: [k for k in range(90) if home({"k": k}, ["k"], SLOTS) == slot] for slot in range(3)
+    }
+    ks = keys[heavy][:8] + [keys[slot][0] for slot in range(3)]
+    rows = {"k": ks, "v": [0.1 * k for k in ks]}
+    return [pa.RecordBatch.from_pydict(rows, SCHEMA) for _ in range(number)]
+
+
+def test_copies_follow_the_rates_of_slots(tmp_path):
+    """A copy moves to the slot that most rows go to by now, and is one that can speak."""
+    rows = skewed(12, 0) + skewed(30, 2)
+    still = tether.PartiallyActive(copies=1, snapshots=tether.Barrier(40))
+    clean = Run(tmp_path / "clean", still, rows=rows)
+    right = clean.finish()
+    assert clean.told("copy-moved") == []
+    moving = tether.PartiallyActive(copies=1, adapt=0.2, snapshots=tether.Barrier(40))
+    run = Run(tmp_path / "moving", moving, [strike(tmp_path, 38, 2)], rows=rows)
+    assert run.finish() == right
+    (told,) = run.told("replanned-copies")
+    assert 12 <= told.epoch <= 32
+    assert told.detail["then"] - told.detail["fidelity"] > 0.2
+    (moved,) = run.told("copy-moved")
+    assert (moved.detail["from_slot"], moved.detail["to_slot"]) == (["sums", 0], ["sums", 2])
+    (promoted,) = run.told("promoted")
+    assert (promoted.epoch, promoted.detail["slots"]) == (38, [2])
+    assert run.told("rewound") == []
+    # Of the slot that has no copy any more nothing is left; of the killed executor its arena is.
+    left = {path.name.split("-")[1] for path in (tmp_path / "moving" / "arena").glob("*/*")}
+    assert {int(number) % SLOTS for number in left} <= {2}
 
 
 def test_one_executor_is_refused(tmp_path):

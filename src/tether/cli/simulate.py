@@ -13,6 +13,7 @@ from tether.policies.approximate import Approximate
 from tether.policies.parse import parse_policy
 
 if TYPE_CHECKING:
+    from tether.simulate.epochs import EpochScenario
     from tether.simulate.report import Report
 
 # Budgets by default, a slot: θ, l and γ then start at half of them.
@@ -39,10 +40,17 @@ def simulate(
         typer.Option(
             "--policy",
             help="Run epochs of the engine under this policy: approximate, mini-batch, "
-            "upstream-backup, barrier or barrier:mode=sync, with settings as for tether run. "
+            "upstream-backup, barrier or partially-active, with settings as for tether run. "
             "Without it: items in channels, approximate, with L and Γ.",
         ),
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes", help="Nodes that slots are on, which fail one by one, by racks, or all."
+        ),
+    ] = None,
+    racks: Annotated[int, typer.Option("--racks", help="Racks that they are in.")] = 10,
     seed: Annotated[int, typer.Option("--seed", help="Seed of stream and faults.")] = 1,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw error, bound and recovery into this SVG.")
@@ -60,8 +68,15 @@ def simulate(
             do="Give a number of slots that is a multiple of the number of operators.",
         )
     if policy is not None:
-        _simulate_epochs(policy, slots, operators, rounds, failures, seed, as_json=as_json)
+        epochs = _epochs_of(policy, slots, operators, rounds, nodes, racks, seed)
+        _simulate_epochs(epochs, failures, as_json=as_json)
         return
+    if nodes is not None:
+        raise BadValueError(
+            "Nodes are simulated in epochs.",
+            why="Without --policy, items travel in channels between slots, wherever these are.",
+            do="Give a policy, for example --policy partially-active.",
+        )
     approximate = Approximate(
         STATE_ERROR_PER_SLOT * slots if max_state_error is None else max_state_error,
         ITEMS_PER_SLOT * slots if max_lost_items is None else max_lost_items,
@@ -85,22 +100,42 @@ def simulate(
         _show(report)
 
 
-def _simulate_epochs(
-    text: str, slots: int, operators: int, epochs: int, failures: int, seed: int, *, as_json: bool
-) -> None:
-    from tether.simulate.epochs import EpochScenario, simulate_epochs  # noqa: PLC0415
+def _epochs_of(
+    text: str,
+    slots: int,
+    operators: int,
+    epochs: int,
+    nodes: int | None,
+    racks: int,
+    seed: int,
+) -> EpochScenario:
+    """The scenario, with settings that a policy was given without."""
+    from tether.simulate.epochs import EpochScenario  # noqa: PLC0415
 
     if text == "approximate":
         text = f"approximate:max_state_error={STATE_ERROR_PER_SLOT * slots:g}"
     elif text == "barrier" or (text.startswith("barrier:") and "interval" not in text):
         text = f"barrier:interval=2epochs,{text.partition(':')[2]}"
-    scenario = EpochScenario(
+    elif text.startswith("partially-active"):
+        given = text.partition(":")[2]
+        more = [] if "share" in given or "copies" in given else ["share=0.5"]
+        more += [] if "interval" in given else ["interval=4epochs"]
+        text = f"partially-active:{','.join([*more, given])}"
+        nodes = nodes or 10
+    return EpochScenario(
         copies=slots // operators,
         operators=operators,
         epochs=epochs,
         policy=parse_policy(text),
+        nodes=nodes,
+        racks=racks,
         seed=seed,
     )
+
+
+def _simulate_epochs(scenario: EpochScenario, failures: int, *, as_json: bool) -> None:
+    from tether.simulate.epochs import simulate_epochs  # noqa: PLC0415
+
     report = simulate_epochs(scenario, failures=failures)
     if as_json:
         print(json.dumps(report.plain()))
@@ -109,9 +144,16 @@ def _simulate_epochs(
 
     console = Console()
     console.print(
-        f"{scenario.slots:,} slots, {epochs} epochs, {sum(report.faults.values()):,} faults, "
-        f"{report.recoveries:,} recoveries, {report.rewinds} rewinds, seed {seed}"
+        f"{scenario.slots:,} slots, {scenario.epochs} epochs, {sum(report.faults.values()):,} faults, "
+        f"{report.recoveries:,} recoveries, {report.rewinds} rewinds, seed {scenario.seed}"
     )
+    if scenario.nodes is not None:
+        tentative = [one for one in report.fidelity if one < 1.0]
+        console.print(
+            f"{scenario.nodes:,} nodes in {scenario.racks} racks: copies spoke for "
+            f"{report.promotions:,} slots, {report.take_overs} take-overs; rows of "
+            f"{len(tentative)} epochs were tentative, with fidelity {min(report.fidelity):.3f} at worst"
+        )
     for name, error, told in zip(scenario.names, report.state_error, report.told, strict=True):
         console.print(f"operator {name}: wrong by {error:,.6g}, told {told:,.6g} at most")
     console.print(f"promised {report.promised:,.6g}; {len(report.violations)} violations")

@@ -25,11 +25,19 @@ from tether.core.losses import LossRecord  # noqa: TC001
 from tether.policies.instructions import Cause  # noqa: TC001
 from tether.protocols.copies import Seats  # noqa: TC001
 
+NO_STATE = Lineage("")
+"""In place of a lineage: a copy that holds no state."""
+
 ArenaScope = Literal["node", "executor"]
 
 Purpose = Literal["epoch", "flush", "clean", "read", "probe", "copy"]
 """What a task is for: to run an epoch; or, between epochs, to make state durable, to remove it, to
 give its rows, to say that it is there, to copy it for a run that goes ahead."""
+
+
+def resident_id(slots: int, slot: Slot, seat: Seat | None) -> ResidentId:
+    """The name of the resident state of a slot, or of one of its seats where slots have copies."""
+    return ResidentId(slot if seat is None else slot + slots * (1 + seat))
 
 
 class StreamClock(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,12 +139,12 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
 
         Seats may be given to other slots later: none must find the state of another there.
         """
-        return ResidentId(slot if self.seats is None else slot + self.slots * (1 + seat))
+        return resident_id(self.slots, slot, None if self.seats is None else seat)
 
     def expects(self, slot: Slot, seat: Seat | None = None) -> Lineage | None:
         """Lineage that the resident state of a slot's seat must have; None where any will do."""
         if self.seats is not None and seat is not None and not self.seats.speaks(seat):
-            return self.seats.lineages.get(seat, Lineage(""))
+            return self.seats.lineages.get(seat, NO_STATE)
         return None if self.lineages is None else self.lineages.get(slot, GENESIS)
 
 

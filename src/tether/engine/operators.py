@@ -12,7 +12,7 @@ import msgspec
 from tether.core.ids import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tether.core.placement import Placement
     from tether.core.windows import Window
     from tether.engine.messages import ArenaScope
+    from tether.planning.planners import PlannerName
+    from tether.planning.topology import Topology
     from tether.policies.policy import Policy
 
 
@@ -86,6 +88,26 @@ def fingerprint(operators: list[QueryOperator]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopyPlan:
+    """Which slots get a copy, and where."""
+
+    copied: Mapping[str, tuple[Slot, ...]]
+    """Slots that get one, by operator."""
+    standby: int = 0
+    """How many executors have copies and nobody who speaks; 0: a copy is anywhere but at its slot."""
+    gain: float | None = None
+    """Copies move when another plan has so much more fidelity; None: they stay."""
+    planner: PlannerName = "structure-aware"
+    topology: Callable[[Mapping[str, Sequence[float]]], Topology] | None = None
+    """What is planned for, with rates that were measured."""
+
+    @property
+    def fewest(self) -> int:
+        """With fewer executors than one more copies cannot be where they should."""
+        return max(1, self.standby)
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuerySettings:
     """What holds for all operators of a query."""
 
@@ -99,7 +121,7 @@ class QuerySettings:
     faults: tuple[Fault, ...] = ()
     readable_epochs: int = 100
     """How many epochs back the sources can be read again."""
-    copied: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
-    """Slots that get a copy, by operator; none where there are no copies."""
+    copies: CopyPlan | None = None
+    """Which slots get a copy; None where there are no copies."""
     staleness: int = 0
     """By how many epochs two lanes may be apart; 0 where there is one."""

@@ -123,6 +123,14 @@ class Cluster(Protocol[Rows]):
         """Who sits where, by operator, as of the last placing; of operators that have copies."""
         ...
 
+    def reseat(self, operator: str, seats: Seats) -> None:
+        """Let rows of an operator go to other seats from now on: a copy has moved."""
+        ...
+
+    def executors(self) -> int:
+        """How many there are to place slots on."""
+        ...
+
 
 class Reports(Protocol):
     """Is told what happens to a query, and why."""

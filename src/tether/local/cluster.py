@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
 from tether.core.errors import ChangedProgramError
-from tether.core.graph import SlotId
-from tether.core.ids import Epoch, Slot, each_slot
-from tether.engine.slot.beside import SlotBesideEpochs
+from tether.core.ids import Epoch, Seat, Slot
+from tether.engine.messages import resident_id
 from tether.engine.slot.program import Program
+from tether.engine.slot.seat import SeatWork
+from tether.protocols.copies import IDLE, beside, seated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
     from tether.chaos.faults import Point
     from tether.engine.messages import Purpose
-    from tether.engine.operators import QueryOperator
+    from tether.engine.operators import CopyPlan, QueryOperator
     from tether.engine.ports import Orders, Statuses
     from tether.engine.slot.heap import HeapHost
+    from tether.local.nodes import Nodes
     from tether.protocols.copies import Seats
 
 ATTEMPTS = 4
@@ -63,6 +65,11 @@ class StruckProgram(Program):
         return self.strike(point, self.control.operator, slot, self.control.epoch)
 
 
+def _unstruck(program: Program) -> Program:
+    """The program without faults: those are meant for slots, not for their copies."""
+    return Program(**{one.name: getattr(program, one.name) for one in fields(Program)})
+
+
 class LocalCluster:
     """Runs the slots of some operators; see :class:`tether.engine.ports.Cluster`.
 
@@ -70,6 +77,8 @@ class LocalCluster:
         operators: By name, upstream ones first.
         host: Keeps their resident states.
         strike: Decides which faults strike; none by default.
+        nodes: Where seats are, where slots have copies.
+        copies: Which slots have.
     """
 
     def __init__(
@@ -77,8 +86,17 @@ class LocalCluster:
         operators: Mapping[str, QueryOperator],
         host: HeapHost,
         strike: Callable[[Point, str, Slot, Epoch], bool] | None = None,
+        *,
+        nodes: Nodes | None = None,
+        copies: CopyPlan | None = None,
     ) -> None:
         self._operators, self._host, self._strike = operators, host, strike
+        self._nodes = nodes
+        self._copied = {} if copies is None else dict(copies.copied)
+        self._spare = 0 if copies is None or copies.gain is None else 1
+        self._seats: dict[str, Seats] = {}
+        self._at: dict[tuple[str, Seat], str] = {}
+        """The node of each seat."""
         self._turn = self._attempts = 0
         self.emitted: dict[str, list[list[pa.RecordBatch]]] = {}
         """What each slot of each operator emitted in the last epoch that ran."""
@@ -94,14 +112,17 @@ class LocalCluster:
             if only is not None and name not in only:
                 continue
             program = self._program(orders, name, epoch)
-            out: list[list[pa.RecordBatch]] = []
-            for slot, rows in zip(
-                each_slot(operator.slots), given.by_slot(operator, self.emitted), strict=True
-            ):
-                work, emitted = self._try(program, slot, rows)
-                out.append(emitted)
-                if work.status is not None:
-                    statuses[SlotId(name, slot)] = work.status
+            seats = program.control.seats
+            given_rows = given.by_slot(operator, self.emitted)
+            out: list[list[pa.RecordBatch]] = [[] for _ in range(operator.slots)]
+            for seat in map(Seat, range(operator.slots if seats is None else len(seats.runs))):
+                slot = Slot(seat) if seats is None else seats.runs[seat]
+                rows = [] if slot == IDLE else given_rows[slot]
+                work, emitted = self._try(program, seat, rows)
+                if seats is None or seats.speaks(seat):
+                    out[slot] = emitted
+                if (report := work.report) is not None:
+                    statuses[report[0]] = report[1]
             self.emitted[name] = out
         if self._strike is not None:
             self._strike("after-job", "", AT_DRIVER, epoch)
@@ -110,30 +131,29 @@ class LocalCluster:
     def _try(
         self,
         program: Program,
-        slot: Slot,
+        seat: Seat,
         rows: Sequence[pa.RecordBatch],
-    ) -> tuple[SlotBesideEpochs, list[pa.RecordBatch]]:
+    ) -> tuple[SeatWork, list[pa.RecordBatch]]:
         left = ATTEMPTS
         while True:
             left -= 1
-            work = self._work(program, slot)
+            work = self._work(program, seat)
             try:
-                if slot in program.control.kept:
-                    work.stay(rows)
-                    return work, []
-                if slot in program.control.skipped:
-                    work.skip(rows)
-                    return work, []
                 return work, list(work.run(rows))
             except TaskKilled:
                 if not left:
                     raise
 
-    def _work(self, program: Program, slot: Slot) -> SlotBesideEpochs:
+    def _work(self, program: Program, seat: Seat) -> SeatWork:
         self._attempts += 1
-        return SlotBesideEpochs(
-            program, slot, f"{program.control.run}-{self._attempts}", self._host
-        )
+        host, seats = self._host, program.control.seats
+        if self._nodes is not None:
+            key = (program.control.operator, seat)
+            self._at[key] = self._nodes.instead_of(self._at[key], seat)
+            host = host.at(self._nodes.executor(self._at[key]))
+            if seats is not None and not seats.speaks(seat):
+                program = _unstruck(program)
+        return SeatWork(program, seat, f"{program.control.run}-{self._attempts}", host)
 
     def _program(
         self, orders: Orders, operator: str, epoch: Epoch, purpose: Purpose = "epoch"
@@ -151,29 +171,35 @@ class LocalCluster:
         found: Statuses = {}
         for name, operator in self._operators.items():
             program = self._program(orders, name, epoch, purpose)
-            for slot in each_slot(operator.slots):
-                work = self._work(program, slot)
-                if purpose == "flush":
-                    work.flush()
-                else:
-                    work.probe()
-                if work.status is not None:
-                    found[SlotId(name, slot)] = work.status
+            seats = program.control.seats
+            for seat in map(Seat, range(operator.slots if seats is None else len(seats.runs))):
+                work = self._work(program, seat)
+                for _ in work.run(()):
+                    pass
+                if (report := work.report) is not None:
+                    found[report[0]] = report[1]
         return found
 
     def clean(self, orders: Orders, epoch: Epoch) -> None:
         """Remove all resident state."""
         del orders, epoch
-        for name, operator in self._operators.items():
-            for slot in each_slot(operator.slots):
-                self._host.lose(name, slot)
+        self._host.lose_all()
 
     def forget_reports(self) -> None:
         """None are kept."""
 
     def place(self, *, stay: bool = False) -> None:
-        """There is one place."""
-        del stay
+        """Give out the seats of operators that have copies; without, there is one place."""
+        nodes = self._nodes
+        if stay or nodes is None:
+            return
+        for name, operator in self._operators.items():
+            copied = self._copied.get(name, ())
+            places = nodes.places(operator.slots, len(copied) + self._spare)
+            self._at |= {(name, Seat(seat)): place for seat, place in enumerate(places)}
+            if copied or self._spare:
+                found = seated(operator.slots, copied, places, nodes.standing_by)
+                self._seats[name] = found or beside(operator.slots, copied, places)
 
     def lopsided(self, places: Iterable[list[str]]) -> bool:
         """Never: there is one place."""
@@ -184,9 +210,29 @@ class LocalCluster:
         """Never: what dies here dies with all of it."""
         return False
 
+    def lose(self, names: Collection[str]) -> None:
+        """Nodes have died: what is resident there is gone."""
+        for (name, seat), place in self._at.items():
+            if place not in names:
+                continue
+            seats, slots = self._seats.get(name), self._operators[name].slots
+            slot = Slot(seat) if seats is None else seats.runs[seat]
+            self._host.lose_resident(
+                name, resident_id(slots, slot, None if seats is None else seat)
+            )
+
     def seats(self) -> dict[str, Seats]:
-        """None: nothing has copies in one place."""
-        return {}
+        """Who sits where; none: nothing has copies in one place."""
+        return self._seats
+
+    def reseat(self, operator: str, seats: Seats) -> None:
+        """Let rows of an operator go to other seats."""
+        self._seats[operator] = seats
+        self._copied[operator] = tuple(sorted(seats.runs[seat] for seat in seats.copies))
+
+    def executors(self) -> int:
+        """How many nodes are alive."""
+        return 1 if self._nodes is None else self._nodes.alive
 
     def release(self) -> None:
         """Nothing is held."""

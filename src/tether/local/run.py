@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 
 from tether.backup.memory import MemoryStore
 from tether.core.graph import SlotId
-from tether.core.ids import Epoch, Slot, each_slot, epoch_after, epoch_before
+from tether.core.ids import Epoch, ResidentId, Slot, each_slot, epoch_after, epoch_before
+from tether.engine.messages import resident_id
 from tether.engine.ports import SystemClock
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.lane import LanePlan
 from tether.engine.query.opening import open_lane
 from tether.engine.query.rewinder import Rewinder
+from tether.engine.query.twin import open_twin
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.heap import HeapHost
 from tether.engine.slot.program import HeldStore
 from tether.local.cluster import AT_DRIVER, DriverKilled, LocalCluster
+from tether.local.meanwhile import LocalMeanwhile
 from tether.local.stream import LocalStream
 from tether.observe.story import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -31,8 +34,11 @@ if TYPE_CHECKING:
     from tether.engine.operators import QueryOperator, QuerySettings
     from tether.engine.ports import Clock, Store
     from tether.engine.query.runner import Runner
+    from tether.engine.slot.resident import BoundState
     from tether.local.cluster import Feed
+    from tether.local.nodes import Nodes
     from tether.operator import Operator
+    from tether.protocols.copies import Seats
 
 
 @dataclass
@@ -53,6 +59,8 @@ class LocalRun:
         strike: Decides which faults strike; none by default.
         clock: The time; the machine's by default.
         store: Where backups are; in memory by default.
+        nodes: Where slots and their copies are, if there are several.
+        pace: Epochs that a twin runs for each one of the query, where the policy has ``meanwhile``.
     """
 
     def __init__(
@@ -64,20 +72,35 @@ class LocalRun:
         strike: Callable[[Point, str, Slot, Epoch], bool] | None = None,
         clock: Clock | None = None,
         store: MemoryStore | None = None,
+        nodes: Nodes | None = None,
+        pace: int = 3,
     ) -> None:
         self._operators = {one.name: one for one in operators}
         self._settings, self._strike, self._clock = settings, strike, clock or SystemClock()
+        self._instances, self._nodes, self._pace = instances, nodes, pace
         self.host = HeapHost(instances)
+        self.fidelity = 1.0
+        """Output fidelity of the rows of the last epoch; below 1 while they are tentative."""
         self.store = store or MemoryStore()
         self.story = Story()
         self._stream = LocalStream()
         self._runs = itertools.count()
+        self._meanwhile = self._make_meanwhile()
         self._driver = self._open(Epoch(0))
 
-    def _open(self, epoch: Epoch) -> _Driver:
+    def _make_meanwhile(self) -> LocalMeanwhile | None:
+        schedules = [one.policy.snapshots for one in self._operators.values()]
+        how = next((one.meanwhile for one in schedules if one is not None), None)
+        if how is None or self._nodes is None:
+            return None
+        return LocalMeanwhile(
+            how, self._pace, open_twin=self._open_twin, feed=self._stream.feed, swap=self._swap
+        )
+
+    def _plan(self) -> LanePlan:
         keeps = any(one.policy.keeps_backups for one in self._operators.values())
         store: Store | None = self.store if keeps else None
-        plan = LanePlan(
+        return LanePlan(
             operators=self._operators,
             settings=self._settings,
             store=store,
@@ -87,14 +110,51 @@ class LocalRun:
             feedback=FeedbackBox(),
             clock=self._clock,
         )
-        cluster = LocalCluster(self._operators, self.host, self._strike)
-        runner = open_lane(plan, cluster, "local", epoch)
+
+    def _cluster(self, host: HeapHost) -> LocalCluster:
+        return LocalCluster(
+            self._operators,
+            host,
+            self._strike,
+            nodes=self._nodes,
+            copies=self._settings.copies,
+        )
+
+    def _open(self, epoch: Epoch) -> _Driver:
+        runner = open_lane(self._plan(), self._cluster(self.host), "local", epoch)
+        if self._meanwhile is not None and self._meanwhile.note is not None:
+            self._meanwhile.resume(runner, epoch)
         return _Driver(runner, Rewinder(runner, lambda: self._stream))
+
+    def _open_twin(self, number: int, snapshot: Epoch) -> Runner[LocalCluster]:
+        host = self._twin_host = HeapHost(self._instances)
+        return open_twin(
+            self._plan(),
+            self._cluster(host),
+            self.runner,
+            snapshot=snapshot,
+            arena=f"twin-{number}",
+        )
+
+    def _swap(self, runner: Runner[LocalCluster]) -> None:
+        """A twin's slots are the query's from now on."""
+        self.host = self._twin_host
+        self._driver = _Driver(runner, Rewinder(runner, lambda: self._stream))
 
     @property
     def runner(self) -> Runner[LocalCluster]:
         """What runs epochs now."""
         return self._driver.runner
+
+    @property
+    def tentative(self) -> bool:
+        """Whether slots are missing from the query as it is."""
+        return self._meanwhile is not None and not self._meanwhile.whole
+
+    def settle(self) -> None:
+        """Let a twin that is under way catch up, without further epochs of the query."""
+        while self._meanwhile is not None and not self._meanwhile.whole:
+            self._meanwhile.ended(self.committed_epoch)
 
     @property
     def committed_epoch(self) -> Epoch:
@@ -111,6 +171,9 @@ class LocalRun:
                 if self._strike is not None:
                     self._strike("before-spark-commit", "", AT_DRIVER, epoch)
             except LostStateError as error:
+                if self._meanwhile is not None:
+                    self._meanwhile.go_on(self.runner, epoch, error.what)
+                    continue
                 self._driver.rewinder.rewind(epoch, error.what)
                 self.runner.move()
                 continue
@@ -118,19 +181,47 @@ class LocalRun:
                 self.restart()
                 continue
             self._stream.committed(epoch)
+            emitted = self.runner.cluster.emitted
+            if self._meanwhile is not None:
+                self.fidelity = self._meanwhile.fidelity(self.runner)
+                if not self._meanwhile.whole:
+                    self._meanwhile.ended(epoch)
         self._stream.forget_before(self._oldest_needed(wanted))
-        return self.runner.cluster.emitted
+        return emitted
 
     def _oldest_needed(self, epoch: Epoch) -> Epoch:
         books = self.runner.books
         if books.keeper is None:
             return epoch
+        if self._meanwhile is not None and self._meanwhile.snapshot is not None:
+            return epoch_after(self._meanwhile.snapshot)
         snapshot = books.newest_snapshot(epoch)
         return books.first_epoch if snapshot is None else epoch_after(snapshot.epoch)
 
     def lose(self, operator: str, slot: Slot) -> None:
         """Lose the resident state of one slot."""
-        self.host.lose(operator, slot)
+        self.host.lose_resident(operator, self._resident(operator, slot))
+
+    def lose_nodes(self, names: Collection[str], epoch: Epoch) -> None:
+        """Nodes die before an epoch, with all that is resident there."""
+        assert self._nodes is not None
+        self._nodes.kill(names, epoch)
+        self.runner.cluster.lose(names)
+        if self._meanwhile is not None and self._meanwhile.twin is not None:
+            self._meanwhile.twin.cluster.lose(names)
+
+    def found(self, operator: str, slot: Slot) -> BoundState | None:
+        """The state of the one that speaks for a slot, if it is resident."""
+        return self.host.found_resident(operator, self._resident(operator, slot))
+
+    def _seats(self, operator: str) -> Seats | None:
+        copies = self.runner.copies
+        return None if copies is None else copies.seats(operator)
+
+    def _resident(self, operator: str, slot: Slot) -> ResidentId:
+        """The name of the state of the one that speaks for a slot."""
+        seats, slots = self._seats(operator), self._operators[operator].slots
+        return resident_id(slots, slot, None if seats is None else seats.voices[slot])
 
     def restart(self) -> None:
         """The driver dies, and another one takes over what is durable."""

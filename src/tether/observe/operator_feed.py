@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tether.core.amplification import Amplification
     from tether.engine.messages import SlotStatus
     from tether.engine.query.ledger import Glimpse
-    from tether.observe.facts import Ending, Fact, GatewayNow
+    from tether.observe.facts import CopyNow, Ending, Fact, GatewayNow
     from tether.observe.story import Event
     from tether.policies.policy import Policy
 
@@ -115,13 +115,17 @@ class OperatorFeed:
 
     def gateways(self, gateways: tuple[GatewayNow, ...]) -> None:
         """The windows of the gateways that the query reads, as they are now."""
-        self._stage.do(lambda: self._stand(gateways))
+        self._stage.do(lambda: self._stand(gateways=gateways))
 
-    def _stand(self, gateways: tuple[GatewayNow, ...]) -> None:
+    def copies(self, copies: tuple[CopyNow, ...]) -> None:
+        """Where slots with copies run, as they are now."""
+        self._stage.do(lambda: self._stand(copies=copies))
+
+    def _stand(self, **changed: object) -> None:
         before = self.feed.standing
-        if before.gateways != gateways:
-            now = msgspec.structs.replace(before, at=time.time(), gateways=gateways)
-            self.feed.take(now)
+        now = msgspec.structs.replace(before, **changed)
+        if now != before:
+            self.feed.take(msgspec.structs.replace(now, at=time.time()))
 
     def _take(self, reports: Reports) -> None:
         figures = self._maker.figures(reports)

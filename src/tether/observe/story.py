@@ -45,6 +45,8 @@ What = Literal[
     "copied",
     "copies-lost",
     "promoted",
+    "replanned-copies",
+    "copy-moved",
     "feedback-lost",
     "items-lost",
     "unflushed",

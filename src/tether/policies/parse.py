@@ -36,8 +36,8 @@ _SETTINGS = {
     "approximate": (*_NUMBERS, "window", "heal"),
     "barrier": ("interval", "mode", "patience", "meanwhile", "strategy"),
     "partially-active": (
-        *("copies", "share", "planner"),
-        *("interval", "mode", "patience"),
+        *("copies", "share", "planner", "standby", "adapt"),
+        *("interval", "mode", "patience", "meanwhile", "strategy"),
     ),
     "upstream-backup": ("state_every", "of_items", "most_items"),
 }
@@ -103,10 +103,12 @@ def parse_policy(text: str) -> Policy:
 def _partially_active(values: dict[str, Any]) -> PartiallyActive:
     copies = values.pop("copies", None)
     chosen: dict[str, Any] = {
-        name: values.pop(name) for name in ("share", "planner") if name in values
+        name: values.pop(name) for name in ("share", "planner", "adapt") if name in values
     }
-    if copies is not None:
-        chosen["copies"] = int(copies) if float(copies).is_integer() else copies
+    standby = values.pop("standby", None)
+    for name, number in (("copies", copies), ("standby", standby)):
+        if number is not None:
+            chosen[name] = int(number) if float(number).is_integer() else number
     return PartiallyActive(**chosen, snapshots=Barrier(**values))
 
 

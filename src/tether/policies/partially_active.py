@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tether.core.checks import amount, count
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tether.core.placement import Placement
     from tether.planning.planners import PlannerName
+    from tether.policies.barrier import Meanwhile
     from tether.policies.events import Event
     from tether.policies.instructions import Instruction
     from tether.policies.policy import CopyChoice
@@ -38,6 +39,14 @@ class PartiallyActive(BasePolicy):
         share: The same as a part of all slots, from 0 to 1.
         planner: Who chooses them; see ``tether.planning.plan``.
         snapshots: When snapshots are taken.
+        meanwhile: What slots that are lost without a copy do until they are recovered, as for
+            ``Barrier``. None: the whole query goes back. "skip": they give nothing; "stale": they go on
+            from the newest snapshot. All others, copies among them, go on at once; rows are
+            tentative, with the output fidelity of what is alive beside them, and are corrected.
+        standby: Keep copies together on so many executors that no slot speaks from, so that a failure
+            of all others at once leaves them. By default a copy is on any executor but its slot's.
+        adapt: Measure the rates of slots as the query runs, and move copies, one at a time, when a new
+            plan has more fidelity by so much (from 0 to 1). None: the plan stays.
         rates: Rows per second out of the slots of operators that read the source, by operator: one
             number, or one for each slot. By default all alike.
 
@@ -51,6 +60,9 @@ class PartiallyActive(BasePolicy):
     share: float | None = None
     planner: PlannerName = "structure-aware"
     snapshots: Barrier = field(default_factory=Barrier)
+    meanwhile: Meanwhile | None = None
+    standby: int = 0
+    adapt: float | None = None
     rates: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -77,12 +89,20 @@ class PartiallyActive(BasePolicy):
                 f"snapshots={self.snapshots!r} is no schedule of snapshots.",
                 do="Write for example snapshots=Barrier(10).",
             )
-        if self.snapshots.meanwhile is not None:
-            raise BadValueError(
-                "Copies and meanwhile cannot be had together.",
-                why="While slots without a copy are recovered the query stands still, as yet.",
-                do="Leave meanwhile out of the snapshots, or use Barrier(…) without copies.",
+        if self.meanwhile is None:
+            object.__setattr__(self, "meanwhile", self.snapshots.meanwhile)
+        object.__setattr__(self, "snapshots", replace(self.snapshots, meanwhile=self.meanwhile))
+        count("standby", self.standby, unit="executors", least=0)
+        if self.adapt is not None:
+            gain = amount(
+                "adapt", self.adapt, unit="fidelity", zero="whatever it gains", infinite=None
             )
+            if gain >= 1:
+                raise BadValueError(
+                    f"adapt={self.adapt:g} can never be gained.",
+                    why="Fidelity is at most 1.",
+                    do="Give for example 0.05.",
+                )
 
     state_type: ClassVar[type[BarrierState]] = BarrierState
     about: ClassVar[str] = (

@@ -79,6 +79,16 @@ class CopyChoice(Protocol):
         ...
 
     @property
+    def standby(self) -> int:
+        """Executors that have copies and nobody who speaks; 0: a copy is anywhere but at its slot."""
+        ...
+
+    @property
+    def adapt(self) -> float | None:
+        """The fidelity that moving copies must gain; None: they stay."""
+        ...
+
+    @property
     def rates(self) -> Mapping[str, float | tuple[float, ...]]:
         """Rows per second out of the slots of operators that read the source."""
         ...

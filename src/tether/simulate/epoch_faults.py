@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tether.chaos.faults import Point
+    from tether.local.nodes import Nodes
     from tether.simulate.epochs import EpochScenario
 
 EpochFaultKind = Literal[
     "state",
     "node",
+    "rack",
+    "all-but-standby",
     "halfway",
     "after-apply",
     "during-backup",
@@ -29,7 +32,8 @@ EpochFaultKind = Literal[
     "driver",
     "driver-before-record",
 ]
-"""``state``, ``node``: resident state is gone before the epoch. ``driver``: it dies after the epoch's
+"""``state``, ``node``: resident state is gone before the epoch. ``rack``, ``all-but-standby``: so is
+that of many nodes at once; where there are no racks, as ``node``. ``driver``: it dies after the epoch's
 record and before the host's commit; ``driver-before-record``: when all slots have finished, before it.
 The others: the slot's task is killed at that point of the protocol."""
 
@@ -47,6 +51,10 @@ SHARES: dict[EpochFaultKind, float] = {
 """How often each kind comes up in a drawn schedule."""
 
 
+CORRELATED: dict[EpochFaultKind, float] = {"node": 0.5, "rack": 0.4, "all-but-standby": 0.1}
+"""The same, where slots have copies on nodes in racks."""
+
+
 class EpochFault(NamedTuple):
     """One thing that goes wrong."""
 
@@ -59,8 +67,9 @@ def draw_epoch_faults(scenario: EpochScenario, failures: int) -> list[EpochFault
     """That many faults over the epochs, from the scenario's seed."""
     count("failures", failures, unit="failures", least=0)
     dice = np.random.default_rng([scenario.seed, 3])
-    kinds = list(SHARES)
-    drawn = dice.choice(len(kinds), size=failures, p=list(SHARES.values()))
+    shares = SHARES if scenario.nodes is None else CORRELATED
+    kinds = list(shares)
+    drawn = dice.choice(len(kinds), size=failures, p=list(shares.values()))
     return [
         EpochFault(
             kinds[which],
@@ -80,14 +89,24 @@ class Striking:
     Args:
         faults: What goes wrong.
         slots_per_node: Slots that a node's failure takes, of each operator.
+        nodes: Where there are nodes: a failure takes these.
     """
 
-    def __init__(self, faults: Iterable[EpochFault], slots_per_node: int = 8) -> None:
+    def __init__(
+        self,
+        faults: Iterable[EpochFault],
+        slots_per_node: int = 8,
+        nodes: Nodes | None = None,
+    ) -> None:
         self._waiting: dict[tuple[str, SlotId], set[int]] = {}
         self._lost: dict[int, set[SlotId]] = {}
+        self._lost_nodes: dict[int, set[str]] = {}
         self.struck: Counter[str] = Counter()
         for fault in faults:
-            if fault.kind == "node":
+            if nodes is not None and fault.kind in CORRELATED:
+                self._lost_nodes.setdefault(fault.epoch, set()).update(_taken(fault, nodes))
+                continue
+            if fault.kind in CORRELATED:
                 first = fault.slot.slot // slots_per_node * slots_per_node
                 node = [
                     SlotId(fault.slot.operator, Slot(first + at)) for at in range(slots_per_node)
@@ -108,6 +127,12 @@ class Striking:
         self.struck["before-epoch"] += len(lost)
         return lost
 
+    def nodes_before(self, epoch: Epoch) -> set[str]:
+        """Nodes that are dead when an epoch begins."""
+        lost = self._lost_nodes.pop(epoch, set())
+        self.struck["nodes"] += len(lost)
+        return lost
+
     def __call__(self, point: Point, operator: str, slot: Slot, epoch: Epoch) -> bool:
         """A task, or the driver with slot AT_DRIVER, has come to a point."""
         key = (point, SlotId(operator, slot))
@@ -117,3 +142,12 @@ class Striking:
         due.discard(min(due))
         self.struck[point] += 1
         raise DriverKilled(point) if slot < 0 else TaskKilled(point)
+
+
+def _taken(fault: EpochFault, nodes: Nodes) -> tuple[str, ...]:
+    """The nodes that a failure takes."""
+    if fault.kind == "all-but-standby":
+        return nodes.working
+    if fault.kind == "rack":
+        return nodes.rack(fault.slot.slot)
+    return (nodes.working[fault.slot.slot % len(nodes.working)],)

@@ -19,20 +19,25 @@ import numpy as np
 import pyarrow as pa
 
 from tether.core.checks import count
+from tether.core.errors import BadValueError
 from tether.core.graph import Edge, Graph, Node
-from tether.core.ids import Epoch, each_slot
+from tether.core.ids import Epoch, Slot, each_slot
 from tether.core.placement import Placement
-from tether.engine.operators import QueryOperator, QuerySettings
+from tether.engine.operators import CopyPlan, QueryOperator, QuerySettings
+from tether.local.nodes import Nodes
 from tether.local.run import LocalRun
 from tether.operator import Operator
+from tether.planning.plans import plan
+from tether.planning.reading import topology_of
 from tether.simulate.epoch_faults import Striking, draw_epoch_faults
 from tether.simulate.results import result_of
 from tether.state.vector import Vector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tether.output import Output
+    from tether.planning.topology import Topology
     from tether.policies.policy import Policy
     from tether.simulate.epoch_faults import EpochFault
     from tether.state.segment import Array
@@ -54,6 +59,10 @@ class EpochScenario:
         keys: Keys of a slot's state.
         alpha: Most that one row changes the state by.
         slots_per_node: Slots that a node's failure takes.
+        nodes: Nodes that slots and their copies are on, those that stand by among them. None: all is in
+            one place, where ``PartiallyActive`` makes no copies and is the ``Barrier`` in it.
+        racks: Racks that these nodes are in, those that stand by excepted.
+        down: Epochs after which a node that died is replaced.
         seed: Of the stream and the faults.
 
     Example:
@@ -70,6 +79,9 @@ class EpochScenario:
     keys: int = 32
     alpha: int = 5
     slots_per_node: int = 8
+    nodes: int | None = None
+    racks: int = 1
+    down: int = 3
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -84,6 +96,19 @@ class EpochScenario:
         }
         for name, unit in units.items():
             count(name, getattr(self, name), unit=unit)
+        standby = self.standby
+        if self.nodes is not None and self.nodes < standby + 2:
+            raise BadValueError(
+                f"{self.nodes} nodes are too few.",
+                why=f"{standby} of them stand by, and slots need two to be apart from their copies.",
+                do=f"Give at least {standby + 2}.",
+            )
+
+    @property
+    def standby(self) -> int:
+        """Nodes that stand by."""
+        copying = self.policy.copying
+        return 0 if copying is None else copying.standby
 
     @property
     def slots(self) -> int:
@@ -128,6 +153,33 @@ class SumByKey(Operator):
         if self._sends:
             sent = pa.array(sent_on(keys, self._keys))
             out.emit(pa.RecordBatch.from_arrays([sent, batch.column(1)], schema=ROWS))
+
+
+def copies_of(scenario: EpochScenario, graph: Graph) -> CopyPlan | None:
+    """Which slots of a scenario get a copy, as its policy's planner chooses."""
+    policy = scenario.policy.copying
+    if policy is None or scenario.nodes is None:
+        return None
+
+    def topology(rates: Mapping[str, Sequence[float] | float]) -> Topology:
+        links = dict.fromkeys(pairwise(scenario.names), "one-to-one")
+        return topology_of(graph, rates=rates, partitionings=links)  # type: ignore[arg-type]
+
+    chosen = plan(
+        topology({scenario.names[0]: 1.0}),
+        policy.copies,
+        share=policy.share,
+        planner=policy.planner,
+        bound=False,
+    )
+    copied = {name: tuple(map(Slot, chosen.numbers(name))) for name in scenario.names}
+    return CopyPlan(
+        copied={name: numbers for name, numbers in copied.items() if numbers},
+        standby=policy.standby,
+        gain=policy.adapt,
+        planner=policy.planner,
+        topology=topology,
+    )
 
 
 def sent_on(keys: Array, of: int) -> Array:
@@ -190,7 +242,7 @@ def query_of(
         for name in names
     }
     instances = {name: SumByKey(scenario.keys, sends=name != names[-1]) for name in names}
-    return operators, instances, QuerySettings(graph=graph)
+    return operators, instances, QuerySettings(graph=graph, copies=copies_of(scenario, graph))
 
 
 class EpochWorld:
@@ -210,9 +262,19 @@ class EpochWorld:
 
     def __init__(self, scenario: EpochScenario, faults: Iterable[EpochFault]) -> None:
         self.scenario = scenario
-        self.striking = Striking(faults, scenario.slots_per_node)
+        nodes = None
+        if scenario.nodes is not None:
+            nodes = Nodes(
+                scenario.nodes, racks=scenario.racks, standby=scenario.standby, down=scenario.down
+            )
+        self.nodes = nodes
+        self.fidelity: list[float] = []
+        """Output fidelity of each epoch's rows, as they were given first."""
+        self.striking = Striking(faults, scenario.slots_per_node, nodes)
         operators, instances, settings = query_of(scenario)
-        self.query = LocalRun(list(operators.values()), instances, settings, strike=self.striking)
+        self.query = LocalRun(
+            list(operators.values()), instances, settings, strike=self.striking, nodes=nodes
+        )
         self.ideal = np.zeros((scenario.operators, scenario.copies, scenario.keys), np.int64)
         """What every state would be without failures."""
         self.violations: list[str] = []
@@ -224,9 +286,17 @@ class EpochWorld:
         for epoch in map(Epoch, range(self.scenario.epochs)):
             for slot in self.striking.lost_before(epoch):
                 self.query.lose(*slot)
+            if self.nodes is not None:
+                self.nodes.replace(epoch)
+                if lost := self.striking.nodes_before(epoch):
+                    self.query.lose_nodes(lost, epoch)
             self.query.run(EpochRows(self.scenario, epoch))
             self._add_ideal(epoch)
-            self._check(epoch)
+            self.fidelity.append(self.query.fidelity)
+            if not self.query.tentative:
+                self._check(epoch)
+        self.query.settle()
+        self._check(Epoch(self.scenario.epochs - 1))
 
     def _add_ideal(self, epoch: Epoch) -> None:
         keys, amounts = self.scenario.rows(epoch)
@@ -251,7 +321,7 @@ class EpochWorld:
     def _error(self, operator: int, name: str) -> float:
         held = []
         for slot in each_slot(self.scenario.copies):
-            found = self.query.host.found(name, slot)
+            found = self.query.found(name, slot)
             if found is None or found.state.version != self.query.committed_epoch:
                 return math.inf
             sums = found.state["sums"]
@@ -274,6 +344,11 @@ class EpochReport:
     losses: int
     """Recoveries that cost anything."""
     rewinds: int
+    promotions: int
+    """Slots whose copies spoke in their place."""
+    take_overs: int
+    fidelity: tuple[float, ...]
+    """Of each epoch's rows as they were given first: 1 of stable ones."""
     frames: int
     frame_bytes: int
     state_error: tuple[float, ...]
@@ -295,6 +370,8 @@ class EpochReport:
             "keys": scenario.keys,
             "policy": dict(scenario.policy.describe()),
         }
+        if scenario.nodes is not None:
+            workload |= {"nodes": scenario.nodes, "racks": scenario.racks}
         return result_of(
             scenario.policy.name,
             workload,
@@ -311,6 +388,10 @@ class EpochReport:
             "recoveries": self.recoveries,
             "losses": self.losses,
             "rewinds": self.rewinds,
+            "promotions": self.promotions,
+            "take_overs": self.take_overs,
+            "worst_fidelity": min(self.fidelity, default=1.0),
+            "tentative_epochs": sum(one < 1.0 for one in self.fidelity),
             "frames": self.frames,
             "frame_bytes": self.frame_bytes,
             "state_error": list(self.state_error),
@@ -348,6 +429,9 @@ def simulate_epochs(
         recoveries=sum(event.what == "recovery" for event in events),
         losses=sum(ledger.totals["losses"] for ledger in ledgers),
         rewinds=sum(event.what == "rewound" for event in events),
+        promotions=sum(len(e.detail["slots"]) for e in events if e.what == "promoted"),
+        take_overs=sum(event.what == "taken-over" for event in events),
+        fidelity=tuple(world.fidelity),
         frames=world.query.store.appended,
         frame_bytes=world.query.store.appended_bytes,
         state_error=tuple(world.errors),

@@ -192,6 +192,14 @@ class Query:
         """The newest report of each slot: divergence, threshold, rows, bytes, executor."""
         return [report for ledger in self._driver.ledgers() for report in ledger.reports()]
 
+    def copies(self) -> list[dict[str, Any]]:
+        """Where the slots that have copies are: who speaks, and how far each copy is behind.
+
+        One entry for each place where such a slot runs: ``operator``, ``slot``, ``executor``, ``lag``
+        in epochs, and whether it ``speaks``. Empty without ``PartiallyActive``.
+        """
+        return [seat._asdict() for seat in self._driver.copies()]
+
     def topology(
         self,
         *,

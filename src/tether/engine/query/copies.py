@@ -1,4 +1,4 @@
-"""Copies of slots in a running lane: who speaks, who is empty, and when empty ones are filled.
+"""Copies of slots in a running lane: who speaks, who is empty, when empty ones are filled or moved.
 
 The roles are a pure machine (:mod:`tether.protocols.copies`). Here it is told what slots report, and the
 driver's books learn which state a slot goes on with when a copy takes over.
@@ -6,12 +6,25 @@ driver's books learn which state a slot goes on with when a copy takes over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tether.core.ids import Epoch, Slot, epoch_before
-from tether.protocols.copies import promoted, reported, silent_seat
+from tether.core.graph import SlotId
+from tether.core.ids import NEVER, Epoch, Lineage, Seat, Slot, each_slot, epoch_before
+from tether.engine.messages import NO_STATE
+from tether.engine.query.following import Following
+from tether.protocols.copies import (
+    IDLE,
+    misplaced,
+    moved,
+    promoted,
+    reported,
+    silent,
+    silent_seat,
+)
 
 if TYPE_CHECKING:
+    from tether.core.graph import Graph
+    from tether.engine.operators import CopyPlan
     from tether.engine.ports import Cluster, Orders, Statuses
     from tether.engine.query.lane import Books
     from tether.protocols.copies import Seats
@@ -19,8 +32,20 @@ if TYPE_CHECKING:
 FILL_AFTER, FILL_AGAIN = 3, 10
 """So many epochs after a loss empty seats are filled, for a dead executor is replaced by then; and so
 many after that it is tried again."""
+Answer = Literal["promoted", "unchanged", "stuck"]
 PROBES = 3
 """How often seats are asked who is there, while executors are dying."""
+
+
+class CopyStanding(NamedTuple):
+    """One seat of a slot that has copies."""
+
+    operator: str
+    slot: int
+    executor: str
+    lag: int
+    """Epochs that its state is behind."""
+    speaks: bool
 
 
 class Copies:
@@ -29,14 +54,21 @@ class Copies:
     Args:
         books: What the lane keeps account of.
         cluster: Where seats are.
+        plan: Which slots have a copy, and when that changes.
+        graph: Who sends to whom.
     """
 
-    def __init__(self, books: Books, cluster: Cluster[Any]) -> None:
-        self._books, self._cluster = books, cluster
+    def __init__(self, books: Books, cluster: Cluster[Any], plan: CopyPlan, graph: Graph) -> None:
+        self._books, self._cluster, self._plan = books, cluster, plan
+        self._following = Following(plan, graph) if plan.gain is not None else None
         self._seats: dict[str, Seats] = {}
         self._fill_at: int | None = None
-        self._beside = False
-        """Whether a copy was seen on the executor of its voice: it would die with it."""
+        self._at: dict[str, dict[Seat, str]] = {}
+        """The executor of each seat, by operator, as of its last report."""
+        self._applied: dict[str, dict[Seat, Epoch]] = {}
+        """The last epoch that each seat has applied, by operator."""
+        self._tried = -1
+        """How many executors there were when all seats were last placed."""
 
     def seats(self, operator: str) -> Seats | None:
         """The roles of an operator's seats; None where it has no copies."""
@@ -45,7 +77,31 @@ class Copies:
     def place(self) -> None:
         """The cluster has placed all seats again: copies are empty, and fill from the snapshot."""
         self._seats = dict(self._cluster.seats())
-        self._fill_at, self._beside = None, False
+        self._tried = self._cluster.executors()
+        self._fill_at, self._at, self._applied = None, {}, {}
+
+    def standing(self) -> tuple[CopyStanding, ...]:
+        """Every seat of the slots that have copies, as of the last epoch."""
+        found = []
+        for name, seats in self._seats.items():
+            at, applied = self._at.get(name, {}), self._applied.get(name, {})
+            newest = max(applied.values(), default=NEVER)
+            for each in (each for each in seats.targets() if len(each) > 1):
+                for seat in each:
+                    lag = newest - applied.get(seat, NEVER)
+                    speaks = seats.speaks(seat)
+                    place = at.get(seat, "")
+                    found.append(CopyStanding(name, seats.runs[seat], place, lag, speaks))
+        return tuple(found)
+
+    @property
+    def copied(self) -> frozenset[SlotId]:
+        """Slots that have a copy, filled or not."""
+        return frozenset(
+            SlotId(name, seats.runs[seat])
+            for name, seats in self._seats.items()
+            for seat in seats.copies
+        )
 
     # ---- epochs --------------------------------------------------------------------------------
 
@@ -56,25 +112,38 @@ class Copies:
             if slot.slot < self._books.operators[slot.operator].slots:
                 voices[slot] = status
         for operator, seats in self._seats.items():
-            slots = self._books.operators[operator].slots
-            spoke = {s.slot: s for key, s in voices.items() if key.operator == operator}
-            turn = min((status.turn for status in spoke.values()), default=0)
-            lineages = {}
-            for slot, status in statuses.items():
-                # One of an earlier turn was there then; nobody knows whether it still is.
-                if slot.operator != operator or slot.slot < slots or status.turn < turn:
-                    continue
-                seat = silent_seat(slots, slot.slot)
-                lineages[seat] = status.lineage
-                voice = spoke.get(seats.runs[seat])
-                self._beside |= voice is not None and voice.executor == status.executor
+            lineages = self._reports(operator, seats, statuses, epoch)
             self._tell(operator, seats, reported(seats, lineages), epoch)
             self._seats[operator] = reported(seats, lineages)
+        if self._following is not None and self._books.aside.records:
+            self._following.note(voices)
+            self._look_for_better(epoch)
         if not self._wanting():
             self._fill_at = None
         elif self._fill_at is None:
             self._fill_at = epoch + FILL_AFTER
         return voices
+
+    def _reports(
+        self, operator: str, seats: Seats, statuses: Statuses, epoch: Epoch
+    ) -> dict[Seat, Lineage]:
+        """Which copies have applied the epoch, with the states of which lineages."""
+        slots = self._books.operators[operator].slots
+        own = {key.slot: status for key, status in statuses.items() if key.operator == operator}
+        turn = min((status.turn for slot, status in own.items() if slot < slots), default=0)
+        at, applied = self._at.setdefault(operator, {}), self._applied.setdefault(operator, {})
+        lineages: dict[Seat, Lineage] = {}
+        for slot, status in own.items():
+            seat = seats.voices[slot] if slot < slots else silent_seat(slots, slot)
+            # A copy that told in an earlier turn was there then; nobody knows whether it still is.
+            if slot >= slots and status.turn < turn:
+                continue
+            at[seat] = status.executor
+            if slot < slots:
+                applied[seat] = epoch
+            elif status.lineage != NO_STATE:
+                lineages[seat], applied[seat] = status.lineage, epoch
+        return lineages
 
     def _tell(self, operator: str, before: Seats, now: Seats, epoch: Epoch) -> None:
         filled = sorted({now.runs[seat] for seat in set(before.empty) - set(now.empty)})
@@ -87,12 +156,23 @@ class Copies:
             self._books.reports.add("copies-lost", cause, epoch, copies_of=operator, slots=emptied)
 
     def _wanting(self) -> bool:
-        """Whether a copy is empty, or where it is of no use."""
-        return self._beside or any(seats.empty for seats in self._seats.values())
+        """Whether a copy is empty, where it is of no use, or about to move."""
+        if self._following is not None and self._following.wanted is not None:
+            return True
+        return self._misplaced() or any(seats.empty for seats in self._seats.values())
+
+    def _misplaced(self) -> bool:
+        """Whether a copy is where it would die with its slot, and may be better off elsewhere."""
+        if self._cluster.executors() == self._tried and self._tried <= self._plan.fewest:
+            return False  # with so few it would be placed no better
+        standby = self._plan.standby
+        return any(
+            misplaced(seats, self._at.get(name, {}), standby) for name, seats in self._seats.items()
+        )
 
     # ---- losses --------------------------------------------------------------------------------
 
-    def promote(self, orders: Orders, epoch: Epoch, why: str) -> bool:
+    def promote(self, orders: Orders, epoch: Epoch, why: str) -> Answer:
         """Slots have lost their state: let their copies speak, if all of them have one.
 
         Args:
@@ -101,25 +181,67 @@ class Copies:
             why: What the slots said.
 
         Returns:
-            Whether the epoch can be run again at once.
+            "promoted" or "unchanged": the epoch can be run again at once, with other voices or
+            the same, for only seats that are silent were lost. "stuck": somebody is missing.
         """
-        there = self._there(orders, epoch_before(epoch))
+        there = self.there(orders, epoch_before(epoch))
         if there is None:
-            return False
+            return "stuck"
+        held = self._held(there)
         after: dict[str, Seats] = {}
         for name, one in self._books.operators.items():
-            held = {slot.slot for slot in there if slot.operator == name}
             seats = self._seats.get(name)
             if seats is None:
-                if held < set(range(one.slots)):
-                    return False
+                if not held[name].issuperset(each_slot(one.slots)):
+                    return "stuck"
                 continue
-            voices = {seats.voices[slot] for slot in held if slot < one.slots}
-            copies = {silent_seat(one.slots, slot) for slot in held if slot >= one.slots}
-            now = promoted(seats, voices | copies)
+            now = promoted(seats, held[name])
             if now is None:
-                return False
+                return "stuck"
             after[name] = now
+        return "promoted" if self._take_over(after, epoch, why) else "unchanged"
+
+    def go_on(self, there: Statuses, epoch: Epoch, why: str) -> frozenset[SlotId]:
+        """Slots have lost their state: let copies speak for those that have one.
+
+        Args:
+            there: Who still has the state of the epoch before.
+            epoch: The epoch that could not be run.
+            why: What the slots said.
+
+        Returns:
+            Slots that nobody can speak for.
+        """
+        held, lost, after = self._held(there), set[SlotId](), {}
+        for name, one in self._books.operators.items():
+            seats = self._seats.get(name)
+            if seats is None:
+                lost |= {
+                    SlotId(name, slot) for slot in each_slot(one.slots) if slot not in held[name]
+                }
+                continue
+            lost |= {SlotId(name, slot) for slot in silent(seats, held[name])}
+            now = promoted(seats, held[name], partly=True)
+            assert now is not None
+            after[name] = now
+        self._take_over(after, epoch, why)
+        return frozenset(lost)
+
+    def _held(self, there: Statuses) -> dict[str, set[Any]]:
+        """By operator, the seats whose state is there; slots where it has no copies."""
+        held: dict[str, set[Any]] = {name: set() for name in self._books.operators}
+        for name, number in there:
+            seats, slots = self._seats.get(name), self._books.operators[name].slots
+            if seats is None:
+                held[name].add(number)
+            else:
+                held[name].add(
+                    seats.voices[number] if number < slots else silent_seat(slots, number)
+                )
+        return held
+
+    def _take_over(self, after: dict[str, Seats], epoch: Epoch, why: str) -> bool:
+        """Take up new roles; whether anybody speaks that did not before."""
         changed = False
         for name, now in after.items():
             before = self._seats[name]
@@ -136,7 +258,8 @@ class Copies:
                 self._books.reports.add("promoted", why, epoch, copies_of=name, slots=sorted(taken))
         return changed
 
-    def _there(self, orders: Orders, epoch: Epoch) -> Statuses | None:
+    def there(self, orders: Orders, epoch: Epoch) -> Statuses | None:
+        """Who has the state of the end of an epoch; None where nobody can be asked."""
         for _ in range(PROBES):
             try:
                 return self._cluster.ask(orders, "probe", epoch)
@@ -144,7 +267,7 @@ class Copies:
                 continue
         return None
 
-    # ---- filling -------------------------------------------------------------------------------
+    # ---- filling and moving --------------------------------------------------------------------
 
     def fill_now(self, epoch: Epoch) -> bool:
         """Whether a snapshot is to end this epoch, from which empty copies are filled in the next."""
@@ -153,7 +276,85 @@ class Copies:
         self._fill_at = epoch + FILL_AGAIN
         return True
 
+    def can_restore(self, epoch: Epoch) -> bool:
+        """Whether a seat without a state can be filled in this epoch: a snapshot ended the last."""
+        snapshot = self._books.newest_snapshot(epoch)
+        return snapshot is not None and snapshot.epoch == epoch - 1
+
     def move_now(self, epoch: Epoch) -> bool:
         """Whether all seats are to be placed again before this epoch, which can restore them."""
-        snapshot = self._books.newest_snapshot(epoch)
-        return self._beside and snapshot is not None and snapshot.epoch == epoch - 1
+        return self.can_restore(epoch) and self._misplaced()
+
+    def _look_for_better(self, epoch: Epoch) -> None:
+        following = self._following
+        assert following is not None
+        if (better := following.look(epoch, self.copied)) is not None:
+            self._books.reports.add(
+                "replanned-copies",
+                "the rates of slots have changed",
+                epoch,
+                fidelity=round(better.before, 4),
+                then=round(better.after, 4),
+                moves=len(better.copied - self.copied),
+            )
+            self._fill_at = epoch + 1
+
+    def move_one(self, epoch: Epoch) -> None:
+        """Move one copy towards the plan that fits the rates of now, where it can be filled."""
+        following = self._following
+        if following is None or following.wanted is None or not self.can_restore(epoch):
+            return
+        move = following.move(self.copied, self._possible(following.wanted))
+        if move is None:
+            return
+        old, new = move.drops, move.takes
+        seat = self._seat_of(old)
+        if old.operator == new.operator:
+            self._reseat(old.operator, seat, new.slot)
+        else:
+            idle = self._free_seat(new)
+            assert idle is not None
+            self._reseat(old.operator, seat, IDLE)
+            self._reseat(new.operator, idle, new.slot)
+        self._books.reports.add(
+            "copy-moved",
+            "the rates of slots have changed",
+            epoch,
+            from_slot=list(old),
+            to_slot=list(new),
+            fidelity=round(move.fidelity, 4),
+        )
+        self._fill_at = None if following.wanted is None else epoch + 1
+
+    def _reseat(self, operator: str, seat: Seat, slot: Slot) -> None:
+        self._seats[operator] = moved(self._seats[operator], seat, slot)
+        self._cluster.reseat(operator, self._seats[operator])
+
+    def _seat_of(self, slot: SlotId) -> Seat:
+        seats = self._seats[slot.operator]
+        return next(seat for seat in seats.copies if seats.runs[seat] == slot.slot)
+
+    def _possible(self, wanted: frozenset[SlotId]) -> set[tuple[SlotId, SlotId]]:
+        """Moves after which the copy is still on another executor than its slot."""
+        have, found = self.copied, set()
+        for new in wanted - have:
+            for old in have - wanted:
+                if old.operator != new.operator:
+                    possible = self._free_seat(new) is not None
+                else:
+                    possible = self._apart(new, self._seat_of(old))
+                if possible:
+                    found.add((old, new))
+        return found
+
+    def _free_seat(self, slot: SlotId) -> Seat | None:
+        """An idle seat for a copy of this slot."""
+        seats = self._seats.get(slot.operator)
+        idle = [] if seats is None else [Seat(s) for s, run in enumerate(seats.runs) if run == IDLE]
+        return next((seat for seat in idle if self._apart(slot, seat)), None)
+
+    def _apart(self, slot: SlotId, seat: Seat) -> bool:
+        """Whether a seat is known to be where the one that speaks for a slot is not."""
+        at, seats = self._at.get(slot.operator, {}), self._seats[slot.operator]
+        place = at.get(seat)
+        return place is not None and place != at.get(seats.voices[slot.slot])

@@ -88,7 +88,7 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: Epoch) -> Runner
             ledger.resume_without_account()
         books.tell_lost_feedback(plan.feedback.resume_without_account(operators, epoch))
     catching_up = CatchingUp()
-    copies = Copies(books, cluster) if plan.settings.copied else None
+    copies = copies_for(plan, books, cluster)
     orders = SlotOrders(books, catching_up, plan.settings, plan.address, copies)
     cluster.place()
     if copies is not None:
@@ -132,6 +132,12 @@ def _open_log(plan: LanePlan, store: Store, first: Epoch, epoch: Epoch) -> _Open
         plan.reports.add("damage", opened.told, epoch)
     sweep(store, log.history, committed, orphans=True, found=opened.frames)
     return _Opened(OpenCommitLog(store, log.history, opened.end), committed, opened.short)
+
+
+def copies_for(plan: LanePlan, books: Books, cluster: Cluster[Any]) -> Copies | None:
+    """Who sees to the copies of a lane's slots, where there are any."""
+    copies = plan.settings.copies
+    return None if copies is None else Copies(books, cluster, copies, plan.settings.graph)
 
 
 def keeper_for(plan: LanePlan, log: OpenCommitLog, ids: RunIds) -> SnapshotKeeper | None:

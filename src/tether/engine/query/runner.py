@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="Cluster[Any]")
 
+IN_VAIN = 3
+"""So often an epoch is run again after a loss of which nobody who speaks knows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Runner(Generic[C]):
@@ -90,6 +93,7 @@ class Runner(Generic[C]):
 
     def _run(self, given: Any, epoch: Epoch, only: Collection[str] | None) -> Statuses:
         """Run the slots; where copies can speak for lost ones, again with those."""
+        in_vain = 0
         while True:
             try:
                 refuse_lost(self, epoch)
@@ -99,10 +103,12 @@ class Runner(Generic[C]):
                 self.books.reports.add("resent", cause, epoch)
                 continue
             except Exception as error:
-                if self.copies is None or not is_loss(error):
+                if self.copies is None or not is_loss(error) or in_vain == IN_VAIN:
                     raise
-                if not self.copies.promote(self.orders, epoch, what_was_lost(error)):
+                answer = self.copies.promote(self.orders, epoch, what_was_lost(error))
+                if answer == "stuck":
                     raise
+                in_vain += answer == "unchanged"
                 continue
             return statuses if self.copies is None else self.copies.note(epoch, statuses)
 
@@ -115,12 +121,14 @@ class Runner(Generic[C]):
             keeper.begin_last(epoch, "copies are to be filled")
 
     def _move_copies(self, epoch: Epoch) -> None:
-        """Place all seats again, where a copy sits beside its slot and a snapshot allows it."""
+        """Place all seats again, where a copy is of no use and a snapshot allows it; or move one."""
         if self.copies is not None and self.copies.move_now(epoch):
             self.books.lineages.distrust(self.books.operators.values())
             self.move()
-            cause = "a copy was on the executor of its slot"
+            cause = "a copy was where it would die with its slot"
             self.books.reports.add("respread", cause, epoch)
+        elif self.copies is not None:
+            self.copies.move_one(epoch)
 
     def _lopsided(self) -> bool:
         return self.cluster.lopsided([one.places() for one in self.books.ledgers.values()])

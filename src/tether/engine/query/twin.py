@@ -18,7 +18,7 @@ from tether.engine.query.commit_log import RunIds
 from tether.engine.query.committer import Committer
 from tether.engine.query.lane import Books
 from tether.engine.query.lineages import Lineages
-from tether.engine.query.opening import keeper_for
+from tether.engine.query.opening import copies_for, keeper_for
 from tether.engine.query.orders import SlotOrders
 from tether.engine.query.runner import Runner
 
@@ -65,14 +65,18 @@ def open_twin(
     committer.resume(snapshot)
     books.resume(snapshot)
     catching_up = CatchingUp()
+    copies = copies_for(plan, books, cluster)
     cluster.place()
+    if copies is not None:
+        copies.place()
     return Runner(
         plan=plan,
         cluster=cluster,
         books=books,
         committer=committer,
-        orders=SlotOrders(books, catching_up, plan.settings, plan.address),
+        orders=SlotOrders(books, catching_up, plan.settings, plan.address, copies),
         catching_up=catching_up,
+        copies=copies,
     )
 
 

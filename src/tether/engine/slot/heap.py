@@ -56,6 +56,12 @@ class HeapHost:
         """What reports call it."""
         return self._executor
 
+    def at(self, executor: str) -> HeapHost:
+        """The same states, for a task that runs elsewhere."""
+        there = HeapHost(self._operators, executor)
+        there._kept = self._kept
+        return there
+
     @contextmanager
     def attached(self, program: Program, resident: ResidentId) -> Iterator[HeapResident]:
         """A slot's resident state."""
@@ -69,6 +75,19 @@ class HeapHost:
     def lose(self, operator: str, slot: Slot) -> None:
         """Remove a slot's resident state."""
         self._kept.pop((operator, slot), None)
+
+    def lose_resident(self, operator: str, resident: ResidentId) -> None:
+        """Remove the resident state of a seat."""
+        self._kept.pop((operator, resident), None)
+
+    def found_resident(self, operator: str, resident: ResidentId) -> BoundState | None:
+        """The state and operator of a seat, if it is resident."""
+        kept = self._kept.get((operator, resident))
+        return None if kept is None else kept.bound
+
+    def lose_all(self) -> None:
+        """Remove all resident states."""
+        self._kept.clear()
 
     def found(self, operator: str, slot: Slot) -> BoundState | None:
         """A slot's state and operator, if it is resident."""

@@ -6,32 +6,44 @@ from typing import TYPE_CHECKING
 
 from tether.core.errors import QueryRefusedError
 from tether.core.ids import Slot
+from tether.engine.operators import CopyPlan
 from tether.planning.plans import plan
 from tether.spark.graph.shape import topology_of_flow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from tether.planning.topology import Topology
     from tether.policies.policy import Policy
     from tether.spark.graph.flow import Flow
     from tether.spark.graph.prepared import PreparedOperator
 
 
-def copied_slots(flow: Flow, policies: Iterable[Policy]) -> dict[str, tuple[Slot, ...]]:
-    """Slots that get a copy, by operator: those that the policy's planner chooses.
+def copy_plan(flow: Flow, policies: Iterable[Policy]) -> CopyPlan | None:
+    """Which slots get a copy: those that the policy's planner chooses; None where none are asked for.
 
     Raises:
         BadValueError: There are too few copies for any output, or rates of unknown operators.
     """
     choice = next((one.copying for one in policies if one.copying is not None), None)
     if choice is None:
-        return {}
+        return None
     fed = {one.name for one in flow.operators if flow.senders(one)}
     rates = {one.name: 1.0 for one in flow.operators if one.name not in fed} | dict(choice.rates)
     topology = topology_of_flow(flow, rates)
     chosen = plan(topology, choice.copies, share=choice.share, planner=choice.planner, bound=False)
     found = {one.name: tuple(map(Slot, chosen.numbers(one.name))) for one in flow.operators}
-    return {name: numbers for name, numbers in found.items() if numbers}
+
+    def with_rates(measured: Mapping[str, Sequence[float]]) -> Topology:
+        return topology_of_flow(flow, measured)
+
+    return CopyPlan(
+        copied={name: numbers for name, numbers in found.items() if numbers},
+        standby=choice.standby,
+        gain=choice.adapt,
+        planner=choice.planner,
+        topology=with_rates,
+    )
 
 
 def check_copies(operators: Iterable[PreparedOperator], *, one_executor: bool) -> None:

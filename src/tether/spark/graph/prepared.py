@@ -14,12 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from tether.core.errors import BadValueError, QueryRefusedError
-from tether.core.ids import Slot
 from tether.core.placement import Placement
 from tether.declared import Linked, amplification_between, check_durable, counted
 from tether.engine.operators import QueryOperator, QuerySettings
 from tether.policies.explain import explain, explain_spread
-from tether.spark.graph.copying import copied_slots
+from tether.spark.graph.copying import copy_plan
 from tether.spark.graph.exactness import same_again
 from tether.spark.graph.flow import Flow, OperatorNode, evaluate, graph_of
 from tether.spark.graph.placement import placement_of
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from tether.core.amplification import Amplification
     from tether.core.windows import Window
     from tether.engine.messages import ArenaScope
+    from tether.engine.operators import CopyPlan
     from tether.operator import Operator
     from tether.policies.policy import Policy
     from tether.spark.graph.consistency import Consistency
@@ -114,14 +114,14 @@ class PreparedQuery:
             accept_damage=self.accept_damage,
             faults=self.faults,
             readable_epochs=self.readable_epochs,
-            copied=self.copied,
+            copies=self.copies,
             staleness=self.consistency.staleness,
         )
 
     @cached_property
-    def copied(self) -> dict[str, tuple[Slot, ...]]:
-        """Slots that get a copy, by operator."""
-        return copied_slots(self.flow, [one.policy for one in self.operators.values()])
+    def copies(self) -> CopyPlan | None:
+        """Which slots get a copy; None where none do."""
+        return copy_plan(self.flow, [one.policy for one in self.operators.values()])
 
     @property
     def keeps_backups(self) -> bool:

@@ -39,11 +39,17 @@ class Anchor:
     Args:
         session: Session of the streaming query's epochs.
         slots: Number of slots.
-        patience: Most seconds to wait for executors to register before the slots are placed.
+        name: Anchors of one name and number are the same, in whatever session they are asked for; so
+            two queries, or a query and its twin, need names of their own.
+        patience: Most seconds to wait for executors to register before the slots are placed; 0 where
+            they are placed already.
     """
 
-    def __init__(self, session: SparkSession, slots: int, patience: float = 20.0) -> None:
-        _await_executors(session, patience)
+    def __init__(
+        self, session: SparkSession, slots: int, name: str, patience: float = 20.0
+    ) -> None:
+        if patience:
+            await_executors(session, patience)
         # It lingers in Java: when an executor has died its anchors are made again within the tasks of
         # the slots, and there a Python function would have to wait for a second Python worker to start.
         linger = (
@@ -53,7 +59,7 @@ class Anchor:
             session.range(0, slots, 1, 1)
             .selectExpr(f"CAST(id AS INT) AS {SLOT}")
             .repartitionById(slots, SLOT)
-            .selectExpr(SLOT, linger)
+            .selectExpr(SLOT, linger, f"'{name}' AS anchor")
         )
         self._table = table.cache()
         self._table.count()
@@ -82,7 +88,7 @@ def _where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([batch.column(0), names], ["slot", "executor"])
 
 
-def _await_executors(session: SparkSession, patience: float) -> None:
+def await_executors(session: SparkSession, patience: float) -> None:
     """Wait until executors stop joining: slots placed earlier would all sit on the first one."""
     context = session.sparkContext
     deadline = time.monotonic() + patience

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tether.core.errors import TetherError
 from tether.core.ids import Slot
 from tether.policies.recovery import FROM_SNAPSHOT
-from tether.protocols.copies import seated
+from tether.protocols.copies import beside, seated, seats_needed
 from tether.spark.graph.flow import OperatorNode
 from tether.spark.graph.plan import SLOT, plan_of
 from tether.spark.places.held_back import HeldBack
 from tether.spark.places.pinning import Anchor, has_one_executor
+from tether.spark.places.spreading import live_executors
 from tether.spark.session import tune_epochs
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tether.engine.operators import CopyPlan
     from tether.protocols.copies import Seats
     from tether.spark.graph.flow import Flow
     from tether.spark.graph.plan import EpochPlan
@@ -28,6 +30,18 @@ if TYPE_CHECKING:
 
 TRIES = 5
 """How often seats are placed until no copy sits beside its slot."""
+SPARE = 1
+"""Seats of an operator that wait for a copy, where copies follow the rates."""
+
+
+class Seating(NamedTuple):
+    """How the seats of operators that have copies are to be placed."""
+
+    copied: Mapping[str, tuple[Slot, ...]]
+    """Slots that get a copy, by operator."""
+    plan: CopyPlan
+    strict: bool
+    """Whether copies that cannot be kept apart are an error; else they sit where they can."""
 
 
 class Placed:
@@ -37,8 +51,10 @@ class Placed:
         session: Whose epochs these are.
         flow: The whole graph.
         operators: The operators to place.
+        name: Of the places: those of one name are the same in every session.
         safe: Whether to rely on no partitioning but that of our own shuffle.
-        copied: Slots that get a copy, by operator.
+        seating: How copies are placed, where there are any.
+        stay_as: Who sat where, for a placing where everybody remains.
     """
 
     def __init__(
@@ -46,25 +62,29 @@ class Placed:
         session: SparkSession,
         flow: Flow,
         operators: Mapping[OperatorNode, PreparedOperator],
+        name: str,
         *,
         safe: bool,
-        copied: Mapping[str, tuple[Slot, ...]] | None = None,
+        seating: Seating | None = None,
+        stay_as: Mapping[str, Seats] | None = None,
     ) -> None:
-        self._session = session
+        self._session, self._name, self._seating = session, name, seating
+        self._stays = stay_as is not None
         self._anchors: dict[object, Anchor] = {}
-        self.seats: dict[str, Seats] = {}
+        self.seats: dict[str, Seats] = dict(stay_as or {})
         """Who sits where, of operators that have copies."""
         self._plans: dict[OperatorNode, EpochPlan] = {}
+        self._operators = operators
         prepared = list(operators.values())
         # One shuffle can serve groupBy and slots only in operators of the session's own number.
         combining = [p.slots for p in prepared if p.combine is not None]
         fused = combining[0] if combining else prepared[0].slots
         tune_epochs(session, fused, narrow=all(p.narrow for p in prepared))
         for node, one in operators.items():
-            copies = (copied or {}).get(node.name, ())
+            seated = self._has_seats(node)
             anchor: Anchor | None
-            if copies:
-                anchor = self._seated(node, copies)
+            if seated:
+                anchor = self._seated(node)
             else:
                 anchor = None if has_one_executor(session) else self._anchor(node.slots)
             before = flow.upstream(node.parents)
@@ -78,29 +98,55 @@ class Placed:
             )
             if safe or (one.combine is not None and node.slots != fused):
                 plan.unfuse()
-            if copies:
-                plan.seat(self.seats[node.name], in_order=not one.operator.repeats)
             self._plans[node] = plan
+            if seated:
+                self.reseat(node.name, self.seats[node.name])
         # A part of a snapshot is of use only to a query that goes back as a whole.
         hasty = any(one.policy.recovery == FROM_SNAPSHOT for one in prepared)
         self.hasty = hasty
         """Whether an epoch is broken off as soon as an executor dies."""
         self._held_back = HeldBack(session, hasty=hasty) if self._anchors else None
 
+    def _has_seats(self, node: OperatorNode) -> bool:
+        seating = self._seating
+        if seating is None:
+            return False
+        return bool(seating.copied.get(node.name)) or seating.plan.gain is not None
+
+    def reseat(self, operator: str, seats: Seats) -> None:
+        """Send rows of an operator to these seats from now on."""
+        node = next(node for node in self._plans if node.name == operator)
+        self.seats[operator] = seats
+        self._plans[node].seat(seats, in_order=not self._operators[node].operator.repeats)
+
     def _anchor(self, slots: int) -> Anchor:
         if slots not in self._anchors:
-            self._anchors[slots] = Anchor(self._session, slots)
+            self._anchors[slots] = self._make(slots, self._name)
         return self._anchors[slots]
 
-    def _seated(self, node: OperatorNode, copies: tuple[Slot, ...]) -> Anchor | None:
+    def _make(self, number: int, name: str) -> Anchor:
+        if self._stays:
+            return Anchor(self._session, number, name, patience=0.0)
+        return Anchor(self._session, number, name)
+
+    def _seated(self, node: OperatorNode) -> Anchor | None:
         """Place an operator's seats so that no copy sits beside its slot; try several times."""
         # A session that brings its own plans brings its own places; see tether.testing.inprocess.
         own = getattr(self._session, "tether_places", None)
-        number = node.slots + len(copies)
-        for _ in range(TRIES):
-            anchor = Anchor(self._session, number) if own is None else None
+        seating, seats = self._seating, self.seats.get(node.name)
+        assert seating is not None
+        if self._stays and seats is not None:
+            if own is None:
+                self._anchors[node.name] = self._make(len(seats.runs), self._named(node))
+            return self._anchors.get(node.name)
+        copies = seating.copied.get(node.name, ())
+        for attempt in range(TRIES):
+            number = self._number(node, len(copies), attempt)
+            anchor = self._make(number, self._named(node)) if own is None else None
             places = anchor.places() if anchor is not None else own(number)  # type: ignore[misc]
-            seats = seated(node.slots, copies, places)
+            seats = seated(node.slots, copies, places, seating.plan.standby)
+            if seats is None and attempt == TRIES - 1 and not seating.strict:
+                seats = beside(node.slots, copies, places)
             if seats is not None:
                 self.seats[node.name] = seats
                 if anchor is not None:
@@ -108,11 +154,30 @@ class Placed:
                 return anchor
             if anchor is not None:
                 anchor.release()
+        standby = seating.plan.standby
         raise TetherError(
             f"Copies of {node.name!r} cannot be kept apart from their slots.",
-            why="Spark placed all of them on one executor.",
-            do="Give the query at least two executors with free cores, or leave the copies out.",
+            why="Spark placed all of them on one executor."
+            if not standby
+            else f"Spark did not leave enough places on {standby} executors beside those of the slots.",
+            do="Give the query at least two executors with free cores, or leave the copies out."
+            if not standby
+            else f"Give it more than {standby} executors with free cores, or leave standby out.",
         )
+
+    def _named(self, node: OperatorNode) -> str:
+        return f"{self._name}-{list(self._operators).index(node)}"
+
+    def _number(self, node: OperatorNode, copies: int, attempt: int) -> int:
+        """How many seats to place: more with every attempt, where some of them must be on standby."""
+        assert self._seating is not None
+        plan = self._seating.plan
+        spare = SPARE if plan.gain is not None else 0
+        own = getattr(self._session, "tether_executors", None)
+        context = self._session.sparkContext
+        executors = own() if own is not None else len(live_executors(context)) - 1
+        number = seats_needed(node.slots, copies + spare, executors, plan.standby)
+        return number + (attempt * executors if plan.standby else 0)
 
     @property
     def pinned(self) -> bool:

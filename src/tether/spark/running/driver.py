@@ -35,7 +35,7 @@ from tether.spark.running.loop import BehindLoop
 from tether.spark.running.meanwhile import Meanwhile
 from tether.spark.running.recent import RecentGlimpses
 from tether.spark.running.remains import left_behind, refuse_unfinished, unfinished
-from tether.spark.running.telling import feed_of
+from tether.spark.running.telling import feed_of, standing_of, told_copies
 from tether.spark.tasks.cluster import SparkCluster
 from tether.spark.tasks.jobs import LaneGraph
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tether.core.bound import Bound
+    from tether.engine.query.copies import CopyStanding
     from tether.engine.query.ledger import Glimpse, Ledger
     from tether.engine.query.runner import Runner
     from tether.spark.gateways.keeper import GatewayKeeper
@@ -118,7 +119,7 @@ class EpochDriver:
                     nodes,
                     {node: query.operators[node] for node in nodes if node in query.operators},
                     [*sinks, *self._spool.sinks()] if number == 0 else sinks,
-                    query.copied,
+                    query.copies,
                 ),
                 LanePlan(
                     operators={p.name: p for n, p in query.operators.items() if n in nodes},
@@ -253,6 +254,7 @@ class EpochDriver:
         self.recent.note(epoch, glimpses, self._tentative_since)
         newest = [ledger.newest() for ledger in self.ledgers()]
         self.feed.epoch(epoch, time.perf_counter() - began, glimpses, newest)
+        self.feed.copies(told_copies(self.copies()))
         reach(self.query.faults, "before-spark-commit", -1, epoch)
 
     def _snapshot_epoch(self, running: Running) -> Callable[[], int] | None:
@@ -327,6 +329,10 @@ class EpochDriver:
     def ledgers(self) -> list[Ledger]:
         """The books of all operators, upstream ones first."""
         return [ledger for _, plan in self._lanes for ledger in plan.ledgers.values()]
+
+    def copies(self) -> tuple[CopyStanding, ...]:
+        """Every seat of slots that have copies, as of the last epoch."""
+        return standing_of(self.runners)
 
     def _glimpses(self) -> list[Glimpse]:
         return [ledger.glimpse() for ledger in self.ledgers()]

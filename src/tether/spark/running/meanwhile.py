@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tether.core.errors import TetherError
-from tether.core.ids import Epoch, epoch_after, epoch_before
+from tether.core.ids import Epoch, epoch_after
+from tether.engine.query.following import topology_now
+from tether.engine.query.going_on import go_on_without, snapshot_before, who_is_there
 from tether.engine.query.room import lacking_room
 from tether.engine.recovery.lost import is_loss, what_was_lost
+from tether.planning.missing import fidelity_without
 from tether.protocols import take_over as to
 from tether.spark.changes.columns import Mark
 from tether.spark.changes.outlet import bound_outlet
 from tether.spark.logs.twin_checkpoint import cut_epochs
-from tether.spark.running.fidelity import fidelity_without
 from tether.spark.running.taking_over import TakingOver
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from tether.engine.query.lane import LanePlan
     from tether.engine.query.runner import Runner
     from tether.observe.story import Story
+    from tether.planning.topology import Topology
     from tether.spark.graph.flow import Node
     from tether.spark.graph.prepared import PreparedQuery
     from tether.spark.tasks.cluster import SparkCluster
@@ -80,6 +83,8 @@ class Meanwhile:
             fail=fail,
         )
         self._changed, self._gate = self._over.changed, self._over.gate
+        self._topology: Topology | None = None
+        """With the rates of the last epoch before the loss, where copies were planned by rates."""
         self._no_twin = False
         """Whether a twin was wanted to heal the query, and could not be started."""
 
@@ -151,8 +156,7 @@ class Meanwhile:
         with self._changed:
             over.lane, over.main = lane, runner
             over.twins.clean_arenas(runner)
-            newest = runner.books.newest_snapshot(epoch)
-            complete = epoch_before(runner.books.first_epoch) if newest is None else newest.epoch
+            complete = snapshot_before(runner, epoch)
             strategy, note = over.state.strategy, over.note.read()
             state, asked = to.resumed(note, complete, epoch, strategy=strategy)
             over.state = msgspec.structs.replace(state, tentative=not self._heals)
@@ -193,19 +197,15 @@ class Meanwhile:
         main = self._main
         assert main is not None
         with self._changed:
-            newest = main.books.newest_snapshot(epoch)
-            snapshot = epoch_before(main.books.first_epoch) if newest is None else newest.epoch
+            snapshot = snapshot_before(main, epoch)
             if self.whole and not self._enabled:
                 return False
-            there = self._probe(main, epoch)
+            there = who_is_there(main, epoch)
+            if self.whole:
+                self._topology = topology_now(main)
             if self.whole and not self._can_start(there, snapshot, epoch):
                 return False
-            lost = frozenset(main.plan.settings.graph.slots) - there.keys()
-            main.cluster.forget_reports()
-            if main.books.keeper is not None:
-                main.books.keeper.give_up(why, epoch)
-            main.books.aside.go_on_without(lost, self._how)
-            main.books.lineages.distrust_slots(lost)
+            lost = go_on_without(main, there, epoch, why, self._how)
             if self.whole:
                 self._begin(epoch, why, slots=len(lost), snapshot=snapshot)
             self._over.tell(to.Lost(epoch=epoch, snapshot=snapshot))
@@ -231,9 +231,8 @@ class Meanwhile:
         main = self._main
         if main is None or self._no_twin or self._over.twins.hopeless or not self._lossy():
             return
-        newest = main.books.newest_snapshot(epoch)
-        snapshot = epoch_before(main.books.first_epoch) if newest is None else newest.epoch
-        if not self._can_start(self._probe(main, epoch), snapshot, epoch):
+        snapshot = snapshot_before(main, epoch)
+        if not self._can_start(who_is_there(main, epoch), snapshot, epoch):
             self._no_twin = True  # it was told; the bound covers the loss for good
             return
         self._begin(epoch, "slots have lost what the bound covers", snapshot=snapshot)
@@ -258,13 +257,6 @@ class Meanwhile:
         else:
             self._story.add("tentative", why, epoch, meanwhile=self._how, **detail)
 
-    def _probe(self, main: Runner[SparkCluster], epoch: Epoch) -> Statuses:
-        """What slots that have their state as of the epoch before say; none if executors are dying."""
-        try:
-            return main.cluster.ask(main.orders, "probe", epoch_before(epoch))
-        except Exception:
-            return {}
-
     def main_mark(self, epoch: Epoch) -> Mark:
         """What main's rows of an epoch are."""
         if self._protocol.kind(epoch) == "stable":
@@ -275,7 +267,8 @@ class Meanwhile:
         main = self._main
         if main is None or self._protocol.kind(epoch_after(self._protocol.main)) == "stable":
             return 1.0
-        return fidelity_without(main.plan.settings.graph, main.books.aside.missing)
+        missing = main.books.aside.missing
+        return fidelity_without(main.plan.settings.graph, missing, self._topology)
 
     def stop(self) -> None:
         """The query is being stopped: let nobody wait, and end the twin. The note stays."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tether.observe.facts import CopyNow
 from tether.observe.operator_feed import OperatorFeed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tether.engine.query.copies import CopyStanding
+    from tether.engine.query.runner import Runner
     from tether.spark.graph.prepared import PreparedQuery
     from tether.spark.running.stores import OpenStore
 
@@ -23,3 +28,14 @@ def feed_of(query: PreparedQuery, opened: OpenStore | None, run: str) -> Operato
         backup=None if opened is None else (opened.address.url, opened.address.storage_options),
         run=run,
     )
+
+
+def standing_of(runners: Iterable[Runner[Any]]) -> tuple[CopyStanding, ...]:
+    """Every seat of slots that have copies."""
+    found = [one.copies.standing() for one in runners if one.copies is not None]
+    return tuple(seat for each in found for seat in each)
+
+
+def told_copies(standing: Iterable[CopyStanding]) -> tuple[CopyNow, ...]:
+    """The same, as a feed has it."""
+    return tuple(CopyNow(**seat._asdict()) for seat in standing)

@@ -214,7 +214,8 @@ class Twin:
 
     def _open(self, session: SparkSession) -> Runner[SparkCluster]:
         if self.runner is None:
-            cluster = SparkCluster(self.graph, self._story_of_twin, session)
+            cluster = SparkCluster(self.graph, self._story_of_twin, session, strict=False)
+            cluster.copied = dict(self._main.cluster.copied)
             self.runner = open_twin(
                 self.plan, cluster, self._main, snapshot=self.snapshot, arena=self.arena
             )

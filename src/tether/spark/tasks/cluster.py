@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from tether.core.ids import Epoch
 from tether.engine.ports import BrokenOffError
 from tether.spark.graph.plan import plan_of
 from tether.spark.places.held_back import HeldBackError
-from tether.spark.places.placed import Placed
+from tether.spark.places.placed import Placed, Seating
 from tether.spark.places.spreading import Spreading, live_executors
 from tether.spark.sinks import discard
 from tether.spark.tasks.jobs import EpochJobs
@@ -42,9 +43,14 @@ class SparkCluster:
         lane: The nodes to run.
         reports: Is told when an epoch's jobs were started again.
         session: Spark's session for the stream's epochs.
+        strict: Whether copies that cannot be kept apart at the start are an error. Later, and for a
+            twin, they sit where they can.
     """
 
-    def __init__(self, lane: LaneGraph, reports: Reports, session: SparkSession) -> None:
+    def __init__(
+        self, lane: LaneGraph, reports: Reports, session: SparkSession, *, strict: bool = True
+    ) -> None:
+        self._strict = strict
         self._lane, self._reports, self.session = lane, reports, session
         self._board = StatusBoard(session.sparkContext)
         self._spreading = Spreading()
@@ -55,6 +61,10 @@ class SparkCluster:
         """How often slots were given an epoch to run, retries of one included."""
         self._shares: SparkCluster | None = None
         """Whose places these are, where they are not its own."""
+        self._name = uuid.uuid4().hex
+        """Of our places, in whatever session: those of another run of the query are others."""
+        self.copied = dict(lane.copies.copied) if lane.copies is not None else {}
+        """Slots that have a copy, by operator."""
         self._safe = False
         """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
 
@@ -70,14 +80,27 @@ class SparkCluster:
 
     def place(self, *, stay: bool = False) -> None:
         """Plan epochs for the session; with ``stay``, slots remain on their executors."""
-        if self._placed is not None:
-            self._placed.release(stay=stay)
-        self._place()
+        before = self._placed
+        if before is not None:
+            before.release(stay=stay)
+        self._place(stay_as=before if stay else None)
 
-    def _place(self) -> Placed:
+    def _place(self, stay_as: Placed | None = None) -> Placed:
         lane = self._lane
+        seating = None
+        if lane.copies is not None:
+            seating = Seating(self.copied, lane.copies, strict=self._strict)
+            self._strict = False
+        if stay_as is None:
+            self._name = uuid.uuid4().hex
         self._placed = Placed(
-            self.session, lane.flow, lane.operators, safe=self._safe, copied=lane.copied
+            self.session,
+            lane.flow,
+            lane.operators,
+            self._name,
+            safe=self._safe,
+            seating=seating,
+            stay_as=None if stay_as is None else stay_as.seats,
         )
         return self._placed
 
@@ -96,12 +119,23 @@ class SparkCluster:
         """Who sits where, of operators that have copies."""
         return self._places.seats
 
+    def reseat(self, operator: str, seats: Seats) -> None:
+        """Let rows of an operator go to other seats from now on."""
+        self._places.reseat(operator, seats)
+        self.copied[operator] = tuple(sorted(seats.runs[seat] for seat in seats.copies))
+
+    def executors(self) -> int:
+        """How many there are."""
+        if not self._places.pinned:  # on the stand-in for Spark there are as many as it says
+            own = getattr(self.session, "tether_executors", None)
+            return 1 if own is None else int(own())
+        return len(live_executors(self.session.sparkContext)) - 1  # one of them is the driver
+
     def lopsided(self, places: Iterable[list[str]]) -> bool:
         """Whether executors have joined that could take slots off others."""
         if not self._places.pinned:
             return False
-        executors = live_executors(self.session.sparkContext)
-        return self._spreading.wanted(len(executors) - 1, places)  # one of them is the driver
+        return self._spreading.wanted(self.executors(), places)
 
     def shaken(self) -> bool:
         """Whether executors have died since this was last asked."""

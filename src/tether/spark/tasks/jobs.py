@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
 from tether.core.graph import SlotId
-from tether.core.ids import Epoch, Slot, each_slot
+from tether.core.ids import Epoch, each_slot
 from tether.spark.graph.flow import Node, OperatorNode, StepNode, evaluate
 from tether.spark.sinks import discard
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tether.engine.messages import SlotStatus
+    from tether.engine.operators import CopyPlan
     from tether.engine.ports import Statuses
     from tether.spark.graph.flow import Flow
     from tether.spark.graph.prepared import PreparedOperator
@@ -37,14 +38,14 @@ class LaneGraph:
         nodes: The lane's nodes, parents first; rows of their other parents are given with each epoch.
         operators: The operators among them.
         sinks: Ends of the lane.
-        copied: Slots that get a copy, by operator.
+        copies: Which slots get a copy; None where none do.
     """
 
     flow: Flow
     nodes: Sequence[Node]
     operators: Mapping[OperatorNode, PreparedOperator]
     sinks: Sequence[tuple[Node, Sink]]
-    copied: Mapping[str, tuple[Slot, ...]] = field(default_factory=dict)
+    copies: CopyPlan | None = None
 
 
 class EpochJobs:

@@ -9,12 +9,12 @@ from tether.engine.slot.misplaced import misplaced
 from tether.spark.graph.plan import SLOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
 
-def own_rows(batches: Iterator[pa.RecordBatch], seat: Seat) -> Iterator[pa.RecordBatch]:
+def own_rows(batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterator[pa.RecordBatch]:
     """The rows without their slot column, once it is sure that they belong here."""
     for batch in batches:
         where = batch.schema.get_field_index(SLOT)

@@ -19,6 +19,10 @@ class Executors:
         self._ends: dict[int, int] = {}
         self._live = [self._start() for _ in range(number)]
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._live)
+
     def of(self, slot: int) -> int:
         """Process id of the executor that holds a slot; a new one where the last has died."""
         at = slot % len(self._live)

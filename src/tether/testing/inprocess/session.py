@@ -62,6 +62,10 @@ class LocalSession:
         """Where seats are; see :class:`tether.spark.places.placed.Placed`."""
         return [str(self.executor(seat)) for seat in range(seats)]
 
+    def tether_executors(self) -> int:
+        """How many executors there are."""
+        return 1 if self.executors is None else len(self.executors)
+
     def createDataFrame(self, rows: list[Any], schema: StructType) -> LocalFrame:  # noqa: N802
         """An empty frame of some shape."""
         assert not rows, "only the shape of frames is made here"

@@ -1,0 +1,60 @@
+"""Going on although slots are lost: the same for every host that lets a query do so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tether.core.ids import Epoch, epoch_before
+
+if TYPE_CHECKING:
+    from tether.core.graph import SlotId
+    from tether.engine.ports import Statuses
+    from tether.engine.query.aside import Missing
+    from tether.engine.query.runner import Runner
+
+
+def snapshot_before(runner: Runner[Any], epoch: Epoch) -> Epoch:
+    """Epoch of the newest complete snapshot from before an epoch; the one before the first: none."""
+    newest = runner.books.newest_snapshot(epoch)
+    return epoch_before(runner.books.first_epoch) if newest is None else newest.epoch
+
+
+def who_is_there(runner: Runner[Any], epoch: Epoch) -> Statuses:
+    """What slots and copies say that have their state as of the epoch before.
+
+    Nobody does where executors are dying: it is not known which slots are left.
+    """
+    if runner.copies is not None:
+        return runner.copies.there(runner.orders, epoch_before(epoch)) or {}
+    try:
+        found: Statuses = runner.cluster.ask(runner.orders, "probe", epoch_before(epoch))
+    except Exception:
+        return {}
+    return found
+
+
+def go_on_without(
+    runner: Runner[Any], there: Statuses, epoch: Epoch, why: str, how: Missing
+) -> frozenset[SlotId]:
+    """Let the slots that are there, and copies of those that are not, run the epoch.
+
+    Args:
+        runner: The run.
+        there: Who has the state of the epoch before.
+        epoch: The epoch that could not be run.
+        why: What was lost.
+        how: What lost slots do meanwhile.
+
+    Returns:
+        Slots that nobody can speak for.
+    """
+    if runner.copies is None:
+        lost = frozenset(runner.plan.settings.graph.slots) - there.keys()
+    else:
+        lost = runner.copies.go_on(there, epoch, why)
+    runner.cluster.forget_reports()
+    if runner.books.keeper is not None:
+        runner.books.keeper.give_up(why, epoch)
+    runner.books.aside.go_on_without(lost, how)
+    runner.books.lineages.distrust_slots(lost)
+    return lost
