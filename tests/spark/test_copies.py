@@ -51,7 +51,7 @@ def test_copies_speak_for_the_slots_of_a_killed_executor(tmp_path):
 @pytest.mark.chaos
 def test_all_executors_but_the_one_that_stands_by_are_killed(tmp_path):
     """Half of the slots have a copy on it and go on at once; a twin brings the others back; exact."""
-    tables = skewed_keys(epochs=30, rows=2000, keys=200, seed=6)
+    tables = skewed_keys(epochs=24, rows=1000, keys=200, seed=6)
     write_epochs(tmp_path / "in", tables)
     policy = "partially-active:share=0.5,interval=5epochs,meanwhile=skip,standby=1"
     counting = Counting(tmp_path, policy, master=MASTER, slots=4, conf=from_the_start(3))
