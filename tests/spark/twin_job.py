@@ -16,6 +16,7 @@ from tests.spark.commands import LONGEST_SECONDS, from_the_start
 from tests.spark.counting import SCHEMA
 
 from tether.chaos.faults import Fault  # noqa: TC001 - msgspec reads the annotation
+from tether.state.roots import sweep
 from tether.testing.leftovers import Leftovers, arenas_of, is_locked
 from tether.testing.processes import kill, kill_all
 
@@ -77,7 +78,9 @@ class TwinJob:
         return json.loads(results[-1].removeprefix(RESULT)) if results else None
 
     def left_behind(self) -> list[object]:
-        """Arenas and locks of this query that are still there."""
+        """Arenas and locks of this query that are still there, and that nobody will clear away."""
+        # Those of an executor that died are removed by the next query on its machine.
+        sweep(Path("/dev/shm") / f"tether-{os.geteuid()}")  # noqa: S108 - made by this user alone
         left: list[object] = [*arenas_of(self.work / "checkpoint")]
         if is_locked(self.work / "backup"):
             left.append("the backup directory is locked")
