@@ -80,7 +80,7 @@ class TwinJob:
     def left_behind(self) -> list[object]:
         """Arenas and locks of this query that are still there, and that nobody will clear away."""
         # Those of an executor that died are removed by the next query on its machine.
-        sweep(Path("/dev/shm") / f"tether-{os.geteuid()}")  # noqa: S108 - made by this user alone
+        sweep(Path("/dev/shm") / f"tether-{os.geteuid()}")
         left: list[object] = [*arenas_of(self.work / "checkpoint")]
         if is_locked(self.work / "backup"):
             left.append("the backup directory is locked")
