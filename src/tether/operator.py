@@ -114,10 +114,10 @@ class Operator:
     operators before may still go on."""
 
     repeats: bool = False
-    """Promise that the same rows of an epoch, in whatever order and batches, always lead to the same
-    state, and to output that whoever takes it in comes to the same state by (counts that add up to the
-    same, however they are split). Under barrier snapshots a loss then takes only those slots back that
-    must go, where all operators of the query promise it."""
+    """Promise that the same rows of an epoch always lead to the same state, whatever their order and
+    batches; and that the output then has the same effect on the next operator's state (for example,
+    counts that add up to the same, however they are split). If all operators of a query promise it,
+    a loss under barrier snapshots takes back only the slots that must go back, not all of them."""
 
     joins: bool = False
     """Whether it joins its input streams: without the rows of one, those of the others give no output

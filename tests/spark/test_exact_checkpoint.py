@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from tether.core.errors import TetherError
+from tether.engine.deadline import Deadline
 from tether.spark.epoch_sink import to_epochs
 from tether.spark.logs.checkpoint import SparkCheckpoint
 from tether.spark.running.supervision import Supervisor
@@ -178,6 +179,6 @@ def test_a_query_that_is_being_stopped_is_not_begun_anew():
     driver = FakeDriver()
     supervisor, made = supervised(driver)
     driver.rewind_wanted = True
-    supervisor.stop()
+    supervisor.stop(Deadline(60))
     assert len(made) == 1
     assert not supervisor.watching

@@ -158,7 +158,7 @@ def due(
 
 
 def release(fault: Fault) -> None:
-    """Let whoever a fault holds, now or later, go on."""
+    """Release everything that a fault holds, now or later."""
     _released(fault).touch()
 
 
@@ -194,7 +194,7 @@ def hang(pid: int, seconds: float) -> None:
 
 
 def strike(fault: Fault) -> bool:
-    """Let a fault strike whoever has come to its point; whether resident state is to be forgotten."""
+    """Let a fault strike at its point; give whether resident state is to be forgotten."""
     if fault.action == "forget":
         return True
     if fault.action == "raise":

@@ -110,7 +110,7 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     log_end: LogEnd | None = None
     """Where the commit log ends: one that ends before is an old one."""
     accept_damage: bool = False
-    """Whether a slot may go on from a backup of which nobody knows how much it lacks."""
+    """Whether a slot may continue from a backup that lacks an unknown amount of state."""
     in_doubt: frozenset[Slot] = frozenset()
     """Slots whose backups may be such: what they write next is to be a whole image."""
 

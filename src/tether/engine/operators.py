@@ -117,7 +117,7 @@ class QuerySettings:
     arena_dir: str | None = None
     allow_changed: tuple[str, ...] = ()
     accept_damage: bool = False
-    """Whether to continue from a backup of which nobody knows how much it lacks."""
+    """Whether to continue from a backup that lacks an unknown amount of state."""
     faults: tuple[Fault, ...] = ()
     readable_epochs: int = 100
     """How many epochs back the sources can be read again."""

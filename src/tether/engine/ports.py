@@ -1,4 +1,4 @@
-"""What the engine needs of whoever hosts it. Spark, local pipelines and the simulator provide it.
+"""What the engine needs from its host. Spark, local pipelines and the simulator provide it.
 
 - :class:`Cluster` runs the tasks of slots, somewhere, and brings back what they report.
 - :class:`Reports` is told what happens, for people.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,9 @@ class LocalRun:
         self.fidelity = 1.0
         """Output fidelity of the rows of the last epoch; below 1 while they are tentative."""
         self.store = store or MemoryStore()
-        self.story = Story()
+        self.told: Counter[str] = Counter()
+        """How often each kind of event happened; the story itself keeps the newest ones only."""
+        self.story = Story(lambda event: self.told.update((event.what,)))
         self._stream = LocalStream()
         self._runs = itertools.count()
         self._meanwhile = self._make_meanwhile()

@@ -66,7 +66,7 @@ def counted(
     """
     terms, by_epochs = terms_of(policy, placement), window is not None and window.by == "epochs"
     losses = []
-    # A loss of which nobody knows when it was (epoch -1) has no place in a window: it never leaves one.
+    # A loss whose epoch is not known (-1) has no place in a window, so it never leaves one.
     for place, record in enumerate(sorted(records, key=lambda one: (one.epoch, one.lost))):
         paid = record.at_most
         if record.under != terms:

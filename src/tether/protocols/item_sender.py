@@ -3,7 +3,7 @@
 A sender keeps what it has sent until the receiver acknowledges it, and loses that if it dies. So it
 stops at γ. Taken literally a γ below 1, which halving reaches after a few failures, would stop it
 for ever. Tether keeps it going, and exact: one item may then be under way, but it is *accepted*
-only when it is acknowledged. Until then whoever gave it has it still, and nothing is at risk.
+only when it is acknowledged. Until then its sender still has it, and nothing is at risk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SenderState(msgspec.Struct, frozen=True, kw_only=True):
     sent: int = 0
     """Number of the newest item sent; numbered from 1."""
     accepted: int = 0
-    """Number of the newest item that whoever gave it may forget."""
+    """Number of the newest item that its sender may forget."""
     acked: int = 0
     """Number of the newest item that the receiver has acknowledged."""
 
@@ -69,7 +69,7 @@ class SendItems(msgspec.Struct, frozen=True, kw_only=True, tag="send-items"):
 
 
 class AcceptItems(msgspec.Struct, frozen=True, kw_only=True, tag="accept-items"):
-    """Tell whoever gave them that everything up to this number is taken care of."""
+    """Tell their sender that everything up to this number is safe."""
 
     upto: int
 

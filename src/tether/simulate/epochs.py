@@ -422,15 +422,14 @@ def simulate_epochs(
     world = EpochWorld(scenario, schedule)
     world.run()
     ledgers = [world.query.runner.books.ledgers[name] for name in scenario.names]
-    events = world.query.story.events()
     return EpochReport(
         scenario=scenario,
         faults=dict(world.striking.struck),
-        recoveries=sum(event.what == "recovery" for event in events),
+        recoveries=world.query.told["recovery"],
         losses=sum(ledger.totals["losses"] for ledger in ledgers),
-        rewinds=sum(event.what == "rewound" for event in events),
+        rewinds=world.query.told["rewound"],
         promotions=sum(len(e.detail["slots"]) for e in events if e.what == "promoted"),
-        take_overs=sum(event.what == "taken-over" for event in events),
+        take_overs=world.query.told["taken-over"],
         fidelity=tuple(world.fidelity),
         frames=world.query.store.appended,
         frame_bytes=world.query.store.appended_bytes,

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from tether.engine.deadline import Deadline
 from tether.engine.query.rewinder import finish_rewind
 from tether.observe.card import card
 from tether.planning.rates import measured_rates
@@ -24,6 +25,7 @@ from tether.spark.logs.ownership import claim_checkpoint
 from tether.spark.logs.stream import SparkStream
 from tether.spark.running.blame import tether_error
 from tether.spark.running.driver import EpochDriver
+from tether.spark.running.ending import STOP_SECONDS
 from tether.spark.running.stores import open_stores, release
 from tether.spark.running.supervision import Supervisor
 from tether.sql.checkpoints import overlapped_where_far
@@ -132,10 +134,10 @@ class Query:
             self.stop()
             raise
         except Exception as error:
-            self._close(flush=False)
+            self._close(Deadline(STOP_SECONDS), flush=False)
             raise self._own(error) from (self._driver.failure or error)
         if not self.isActive:
-            self._close(flush=not self._failed)
+            self._close(Deadline(STOP_SECONDS), flush=not self._failed)
         return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
@@ -164,10 +166,11 @@ class Query:
         # Asked first: the epoch that the stop breaks off ends with errors, too, which mean nothing.
         failed = self._failed
         self._driver.stopping = not failed
-        self._driver.stop_twin()
+        deadline = Deadline(STOP_SECONDS)
+        self._driver.stop_twin(deadline)
         with contextlib.suppress(Exception):  # a query that failed has failed; exception() tells
-            self._supervisor.stop()
-        self._close(flush=not failed)
+            self._supervisor.stop(deadline)
+        self._close(deadline, flush=not failed)
 
     # ---- what only Tether can tell -------------------------------------------------------------
 
@@ -327,13 +330,13 @@ class Query:
     def _own(self, error: BaseException) -> TetherError:
         return tether_error(self._driver.failure or error)
 
-    def _close(self, *, flush: bool) -> None:
+    def _close(self, deadline: Deadline, *, flush: bool) -> None:
         with self._closing:
             if self._closed:
                 return
             self._closed = True
             try:
-                self._driver.end(flush=flush)
+                self._driver.end(deadline, flush=flush)
             finally:
                 release(self._stores)
                 if self._page is not None:

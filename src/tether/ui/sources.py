@@ -46,7 +46,7 @@ class ThisProcess:
 
 
 class Directory:
-    """The query whose backups are in a directory, be it running elsewhere, finished or dead.
+    """The query whose backups are in a directory, whether it runs elsewhere, has finished or has died.
 
     Args:
         url: The directory, or a URL.

@@ -57,7 +57,7 @@ class Ledger:
         self._before: dict[Slot, InForce] = {}
         """What losing a slot would have cost at the end of the run before this one."""
         self._untold: set[int] = set()
-        """Slots of which nobody knows what they have lost."""
+        """Slots whose losses are not known."""
         self._feedback: SlotFacts | None = None
         self._sources: Sequence[SlotFacts] = ()
         self.totals = {
@@ -70,7 +70,7 @@ class Ledger:
         }
 
     def doubt(self, slots: frozenset[Slot]) -> None:
-        """Name the slots of which nobody knows what a loss would cost: their backups have gaps."""
+        """Name the slots whose next loss has no known price, because their backups have gaps."""
         with self._lock:
             self._in_doubt = slots
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class OpenedLog(NamedTuple):
-    """A log that can be gone on with."""
+    """A log that can be continued."""
 
     end: LogEnd
     told: str
-    """What is wrong with it and was made good, or was accepted; empty if nothing."""
+    """What was wrong with it, and was repaired or accepted; empty if nothing was."""
     short: bool
     """Whether records are missing. Resident state may then be newer than all that is known of it."""
     frames: list[tuple[FrameRef, FrameHeader | BackupUnreadableError]]

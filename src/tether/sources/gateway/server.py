@@ -68,7 +68,7 @@ class GatewayServer:
             threading.Thread(target=self._http.serve_forever, daemon=True, name="http").start()
 
     def described(self) -> dict[str, Any]:
-        """What whoever started it wants to know."""
+        """What the program that started it wants to know."""
         return {
             "flight": self.flight_address,
             "http": self.http_address or None,

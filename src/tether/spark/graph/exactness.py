@@ -90,10 +90,10 @@ def _check_heal(query: PreparedQuery, heal: SnapshotSchedule, *, again: bool) ->
 
 
 def keeps_rows(query: PreparedQuery) -> bool:
-    """Whether the query must log what its sources give: they give it once, and L is no lip service.
+    """Whether the query must log what its sources give: they give it only once, and L is a promise.
 
-    An epoch that is broken off would else lose all its rows, and any policy that keeps backups, the
-    approximate one too, promises that no more than L items are lost.
+    Otherwise an epoch that is interrupted would lose all its rows. Every policy that keeps backups,
+    approximate too, promises that at most L items are lost.
     """
     policies = [prepared.policy for prepared in query.operators.values()]
     promised = any(p.keeps_backups and math.isfinite(p.budget.max_lost_items) for p in policies)

@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.5
 HASTY_SECONDS = 0.2
 """Between looks where the first dead executor ends the epoch."""
 LOOKS = 3
-"""So many looks in a row must have found tasks waiting, and none of the epoch's at work."""
+"""An epoch is held back if this many checks in a row find its tasks waiting and none running."""
 
 
 class HeldBackError(Exception):

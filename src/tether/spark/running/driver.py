@@ -8,11 +8,9 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
-
 from tether.chaos.faults import reach
 from tether.core.errors import BadValueError
-from tether.core.ids import Epoch, epoch_after, epoch_before
+from tether.core.ids import Epoch, epoch_after
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.lane import LanePlan
 from tether.engine.query.ledger import Spread, bound_of, progress_of, tentative, totals_of
@@ -21,7 +19,7 @@ from tether.engine.query.opening import open_lane
 from tether.engine.query.rewinder import Rewinder
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.observe.story import Story
-from tether.spark.graph.exactness import available_of, heal_of, keeps_rows, snapshots_of
+from tether.spark.graph.exactness import available_of, keeps_rows
 from tether.spark.graph.flow import unpack
 from tether.spark.graph.split import split
 from tether.spark.logs.checkpoint import SparkCheckpoint
@@ -29,12 +27,12 @@ from tether.spark.logs.source_log import SourceLog
 from tether.spark.logs.spool import Spool
 from tether.spark.logs.stream import SparkStream
 from tether.spark.logs.unbacked import note_unbacked, refuse_unbacked
+from tether.spark.running.after_loss import meanwhile_for
 from tether.spark.running.available import AvailableRun
 from tether.spark.running.blame import told_to_spark
+from tether.spark.running.ending import end_lanes
 from tether.spark.running.loop import BehindLoop
-from tether.spark.running.meanwhile import Meanwhile
 from tether.spark.running.recent import RecentGlimpses
-from tether.spark.running.remains import left_behind, refuse_unfinished, unfinished
 from tether.spark.running.telling import feed_of, standing_of, told_copies
 from tether.spark.tasks.cluster import SparkCluster
 from tether.spark.tasks.jobs import LaneGraph
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tether.core.bound import Bound
+    from tether.engine.deadline import Deadline
     from tether.engine.query.copies import CopyStanding
     from tether.engine.query.ledger import Glimpse, Ledger
     from tether.engine.query.runner import Runner
@@ -53,8 +52,8 @@ if TYPE_CHECKING:
     from tether.spark.graph.prepared import PreparedQuery
     from tether.spark.running.stores import OpenStore
 
-STOP_SECONDS = 60.0
-"""How long the end of a query waits for an epoch that is still at work."""
+START_SECONDS = 60.0
+"""How long the first epoch waits for the query's id, which Spark tells when start() returns."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,9 @@ class EpochDriver:
         cut = split(query)
         self._spool = Spool(checkpoint, cut.boundary, query)
         feedback = FeedbackBox(apart=query.consistency.splits)
-        self._meanwhile = self._make_meanwhile()
+        self._meanwhile = meanwhile_for(
+            query, checkpoint, self.story, swap=self._swap, fail=self._fail
+        )
         policy = available_of(query)
         self._available = (
             None if policy is None else AvailableRun(query, policy, checkpoint, self.story)
@@ -145,36 +146,6 @@ class EpochDriver:
             self._lanes[0] = (self._available.sinks_of(graph), plan)
 
         self.feed.healing = self.healing
-
-    def _make_meanwhile(self) -> Meanwhile | None:
-        """Who sees to it that the query goes on after a loss, where its policy says so."""
-        snapshots, left = snapshots_of(self.query), unfinished(self._checkpoint)
-        if snapshots is None:
-            refuse_unfinished(left)
-            heal = heal_of(self.query)
-            if heal is None:
-                return None
-            return Meanwhile(
-                self.query,
-                self._checkpoint,
-                self.story,
-                how=None,
-                strategy=heal.strategy,
-                swap=self._swap,
-                fail=self._fail,
-                heals=True,
-            )
-        if snapshots.meanwhile is None and left is None and not left_behind(self._checkpoint):
-            return None
-        return Meanwhile(
-            self.query,
-            self._checkpoint,
-            self.story,
-            how=snapshots.meanwhile,
-            strategy=snapshots.strategy,
-            swap=self._swap,
-            fail=self._fail,
-        )
 
     def _swap(self, plan: LanePlan, runner: Runner[SparkCluster]) -> None:
         """A twin's slots are the query's from now on."""
@@ -276,7 +247,7 @@ class EpochDriver:
             self.feed.gateways(self.gateways.now())
 
     def _open(self, session: SparkSession, epoch: Epoch) -> Running:
-        self._started.wait(60)
+        self._started.wait(START_SECONDS)
         if self._available is not None:
             epoch = self._available.number(epoch)
         if epoch > 0 and self.query.keeps_backups:
@@ -372,10 +343,10 @@ class EpochDriver:
         """Let a twin read again what was lost; False if nothing was, or the policy heals nothing."""
         return self._meanwhile is not None and self._meanwhile.heal_now()
 
-    def stop_twin(self) -> None:
+    def stop_twin(self, deadline: Deadline) -> None:
         """The query is being stopped: let it wait for no twin."""
         if self._meanwhile is not None:
-            self._meanwhile.stop()
+            self._meanwhile.stop(deadline)
 
     def totals(self) -> dict[str, int]:
         """Sums over all operators."""
@@ -421,50 +392,39 @@ class EpochDriver:
 
     # ---- the end -------------------------------------------------------------------------------
 
-    def end(self, *, flush: bool) -> None:
-        """No epoch runs any more: make durable what is not, and remove the arenas."""
+    def end(self, deadline: Deadline, *, flush: bool) -> None:
+        """No epoch runs any more: make durable what is not yet, and remove the arenas.
+
+        Args:
+            deadline: Until then it waits for what is still at work.
+            flush: Whether to make state durable; not after an error.
+        """
         # Spark's stop() does not wait for a foreachBatch function that is still at work in Python.
-        waited = self._at_work.acquire(timeout=STOP_SECONDS)
+        waited = self._at_work.acquire(timeout=deadline.left)
         try:
-            self._end(flush=flush and waited)
+            self._end(deadline, flush=flush and waited)
         finally:
             if waited:
                 self._at_work.release()
             why = "" if self.failure is None else str(self.failure)
             self.feed.end("failed" if self.failure is not None else "stopped", why)
 
-    def _end(self, *, flush: bool) -> None:
+    def _end(self, deadline: Deadline, *, flush: bool) -> None:
         if self.gateways is not None:
             self.gateways.end()
         running = self._running
         if running is None:
             return
         if running.behind is not None:
-            flush = running.behind.end(STOP_SECONDS) and flush
-        self.stop_twin()
-        first = running.runners[0]
-        last = first.committed_epoch
-        spark_epoch: Epoch | None = last
+            flush = running.behind.end(deadline.left) and flush
+        self.stop_twin(deadline)
         if self._available is not None:
             self._available.stop()
-            spark_epoch = self._available.spark_epoch(last)
-        if spark_epoch is not None and not self._spark_committed(
-            first.cluster.session, spark_epoch
-        ):
-            last = epoch_before(last)  # it is run again: what is made durable must be without it
-        for runner in running.runners:
-            if flush:
-                runner.flush(min(last, runner.committed_epoch))
-            if flush or not self.query.keeps_backups:
-                # After an error the arenas stay: with them a restart loses nothing.
-                runner.clean()
-            runner.release()
+        last = end_lanes(
+            running.runners,
+            self._checkpoint,
+            flush=flush,
+            clean=not self.query.keeps_backups,
+            spark_epoch=None if self._available is None else self._available.spark_epoch,
+        )
         self.story.add("stopped", "query stopped", last, flushed=flush)
-
-    def _spark_committed(self, session: SparkSession, epoch: Epoch) -> bool:
-        """Whether Spark's own commit log, wherever it is, has the epoch."""
-        try:
-            session.read.text(f"{self._checkpoint}/commits/{epoch}").collect()
-        except AnalysisException:
-            return False
-        return True

@@ -19,9 +19,9 @@ class Gate:
     """Main passes it with every epoch.
 
     Args:
-        changed: Told of every change; its lock is held by whoever asks.
+        changed: Told of every change; the caller holds its lock.
         committed: Whether Spark has committed an epoch.
-        over: Whether nobody is to wait any more: the query ends.
+        over: Whether waiting is over because the query ends.
     """
 
     def __init__(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tether.engine.deadline import Deadline
     from tether.engine.ports import Statuses
     from tether.engine.query.aside import Missing
     from tether.engine.query.lane import LanePlan
@@ -270,6 +271,6 @@ class Meanwhile:
         missing = main.books.aside.missing
         return fidelity_without(main.plan.settings.graph, missing, self._topology)
 
-    def stop(self) -> None:
+    def stop(self, deadline: Deadline) -> None:
         """The query is being stopped: let nobody wait, and end the twin. The note stays."""
-        self._over.stop()
+        self._over.stop(deadline)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming import StreamingQuery
 
+    from tether.engine.deadline import Deadline
     from tether.spark.running.driver import EpochDriver
 
 
@@ -61,7 +62,7 @@ class Supervisor:
                 self._changed.wait_for(lambda: self._over or self.current is not ended)
             return self.current is not ended
 
-    def stop(self) -> None:
+    def stop(self, deadline: Deadline) -> None:
         """Restart nothing from now on, and let Spark stop."""
         with self._changed:
             self._stopping = True
@@ -69,7 +70,7 @@ class Supervisor:
         current.stop()
         settle_checkpoints()
         if self._thread is not None:
-            self._thread.join(60)
+            self._thread.join(deadline.left)
 
     def halt(self) -> None:
         """Let Spark's query end: something that it knows nothing of has failed."""

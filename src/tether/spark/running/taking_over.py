@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tether.chaos.faults import TakeOverPoint
+    from tether.engine.deadline import Deadline
     from tether.engine.ports import Statuses
     from tether.engine.query.lane import LanePlan
     from tether.engine.query.runner import Runner
@@ -225,9 +226,9 @@ class TakingOver:
             self.changed.notify_all()
         self._fail(error)
 
-    def stop(self) -> None:
+    def stop(self, deadline: Deadline) -> None:
         """The query is being stopped: let nobody wait, and end the twin. The note stays."""
         with self.changed:
             self._stopped = True
             self.changed.notify_all()
-        self.twins.stop()
+        self.twins.stop(deadline)

@@ -13,6 +13,7 @@ from tether.spark.running.remains import Arenas, arenas_file
 from tether.spark.running.twin import Twin
 
 if TYPE_CHECKING:
+    from tether.engine.deadline import Deadline
     from tether.engine.query.runner import Runner
     from tether.observe.story import Story
     from tether.spark.graph.prepared import PreparedQuery
@@ -155,7 +156,7 @@ class Twins:
         runner.books.aside.arena = known.current
         self._arenas.write(Arenas(known.current))
 
-    def stop(self) -> None:
+    def stop(self, deadline: Deadline) -> None:
         """The query is being stopped: end the twin."""
         with self._over.changed:  # not while it takes over
             twin, self.twin = self.twin, None
@@ -163,4 +164,4 @@ class Twins:
             twin.end()
             twin.remove()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(deadline.left)
