@@ -9,6 +9,7 @@ from tether.core.errors import ArenaError, BadValueError
 from tether.state.cells import LAST_STAMP
 from tether.state.declare import KINDS, Declarations
 from tether.state.divergence import sum_up
+from tether.state.exporting import Exporting
 from tether.state.header import (
     EPOCH,
     MOST_PRIMITIVES,
@@ -21,8 +22,6 @@ from tether.state.header import (
     Phase,
 )
 from tether.state.place import Place
-from tether.state.settling import PendingExport
-from tether.state.sharing import export_shared
 from tether.state.store import HeapStore, PrivateStore, Store
 
 if TYPE_CHECKING:
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tether.state.arena import Arena
-    from tether.state.primitive import Export, Primitive
+    from tether.state.primitive import Primitive
 
 
-class SlotState(Declarations):
+class SlotState(Exporting, Declarations):
     """Everything that a slot remembers between epochs.
 
     An epoch is applied between ``begin`` and ``commit``. A process may die at any instruction:
@@ -325,59 +324,6 @@ class SlotState(Declarations):
     def changed_entries(self) -> int:
         """Entries changed or added in this epoch, of all primitives."""
         return sum(primitive.changed_entries() for primitive in self._primitives.values())
-
-    def export(self, target: float) -> dict[str, Export]:
-        """Take out just enough of all primitives to bring the divergence to ``target``.
-
-        Returns:
-            By name, the exports that hold something.
-
-        Raises:
-            BadValueError: Another export is being written; nothing is changed.
-        """
-        self._expect_nothing_pending()
-        return export_shared(
-            self._primitives.values(), target, lambda primitive, share: primitive.export(share)
-        )
-
-    def export_full(self) -> dict[str, Export]:
-        """Take out the whole state of all primitives.
-
-        Raises:
-            BadValueError: Another export is being written; nothing is changed.
-        """
-        self._expect_nothing_pending()
-        return {name: primitive.export_full() for name, primitive in self._primitives.items()}
-
-    def _expect_nothing_pending(self) -> None:
-        # Here and not in each primitive: the first ones would be taken for durable by then.
-        if self.pending is not None:
-            raise BadValueError(
-                "The state cannot be exported now.",
-                why="An earlier export is still being written, and would become durable after this one.",
-                do="Settle or abandon that one first.",
-            )
-
-    def begin_export(self, target: float) -> PendingExport | None:
-        """Take out what ``export`` would, to be written while the state goes on changing.
-
-        It counts as durable only when it is settled, in this or a later epoch, by whichever process
-        then works on the state (see ``pending``). Until then ``divergence`` is to the backups
-        without it, and no other export can be made.
-
-        Returns:
-            What to write; None if the divergence is at the target already.
-
-        Raises:
-            BadValueError: Another export is being written, or the target is negative.
-        """
-        self._expect(Phase.APPLYING)
-        return PendingExport.begin(self._header.slot.words, self._primitives, target)
-
-    @property
-    def pending(self) -> PendingExport | None:
-        """The export that is being written, whoever began it; its entries only where it was begun."""
-        return PendingExport.found(self._header.slot.words, self._primitives)
 
     def begin_restore(self) -> None:
         """Start to load backups into fresh primitives.

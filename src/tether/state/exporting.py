@@ -1,0 +1,79 @@
+"""Taking out of a slot's state what a backup holds: part of it or all, at once or while it changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from tether.core.errors import BadValueError
+from tether.state.header import Phase
+from tether.state.settling import PendingExport
+from tether.state.sharing import export_shared
+
+if TYPE_CHECKING:
+    from tether.state.header import Header
+    from tether.state.primitive import Export, Primitive
+
+
+class Exporting(ABC):
+    """The exports of a :class:`tether.state.slot.SlotState`."""
+
+    _primitives: dict[str, Primitive]
+    _header: Header
+
+    @abstractmethod
+    def _expect(self, *phases: Phase) -> None:
+        """Refuse what cannot be done now."""
+
+    def export(self, target: float) -> dict[str, Export]:
+        """Take out just enough of all primitives to bring the divergence to ``target``.
+
+        Returns:
+            By name, the exports that hold something.
+
+        Raises:
+            BadValueError: Another export is being written; nothing is changed.
+        """
+        self._expect_nothing_pending()
+        return export_shared(
+            self._primitives.values(), target, lambda primitive, share: primitive.export(share)
+        )
+
+    def export_full(self) -> dict[str, Export]:
+        """Take out the whole state of all primitives.
+
+        Raises:
+            BadValueError: Another export is being written; nothing is changed.
+        """
+        self._expect_nothing_pending()
+        return {name: primitive.export_full() for name, primitive in self._primitives.items()}
+
+    def _expect_nothing_pending(self) -> None:
+        # Here and not in each primitive: the first ones would be taken for durable by then.
+        if self.pending is not None:
+            raise BadValueError(
+                "The state cannot be exported now.",
+                why="An earlier export is still being written, and would become durable after this one.",
+                do="Settle or abandon that one first.",
+            )
+
+    def begin_export(self, target: float) -> PendingExport | None:
+        """Take out what ``export`` would, to be written while the state continues to change.
+
+        It counts as durable only when it is settled, in this or a later epoch, by whichever process
+        then works on the state (see ``pending``). Until then ``divergence`` is to the backups
+        without it, and no other export can be made.
+
+        Returns:
+            What to write; None if the divergence is at the target already.
+
+        Raises:
+            BadValueError: Another export is being written, or the target is negative.
+        """
+        self._expect(Phase.APPLYING)
+        return PendingExport.begin(self._header.slot.words, self._primitives, target)
+
+    @property
+    def pending(self) -> PendingExport | None:
+        """The export that is being written; with its entries only in the process that began it."""
+        return PendingExport.found(self._header.slot.words, self._primitives)
