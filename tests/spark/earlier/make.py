@@ -68,9 +68,9 @@ def main(kept: Path, name: str) -> None:
         faults = []
         if name == "approximate":
             marker = str(root / "struck")
-            faults = [
-                tether.Fault(point="before-attach", action="forget", marker=marker, slot=0, epoch=2)
-            ]
+            from tether.chaos.faults import Fault
+
+            faults = [Fault(point="before-attach", action="forget", marker=marker, slot=0, epoch=2)]
         running = query(spark, root, name, lambda _rows, _epoch: None, faults=faults)
         running.awaitTermination()
         running.stop()
