@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from tether.core.errors import ChangedProgramError
 from tether.core.ids import Epoch, Seat, Slot
@@ -98,6 +100,8 @@ class LocalCluster:
         self._at: dict[tuple[str, Seat], str] = {}
         """The node of each seat."""
         self._turn = self._attempts = 0
+        self.silent: frozenset[SlotId] = frozenset()
+        """Slots that take nothing in and give nothing out, as if their state were gone for now."""
         self.emitted: dict[str, list[list[pa.RecordBatch]]] = {}
         """What each slot of each operator emitted in the last epoch that ran."""
 
@@ -159,6 +163,11 @@ class LocalCluster:
         self, orders: Orders, operator: str, epoch: Epoch, purpose: Purpose = "epoch"
     ) -> Program:
         program = orders.program(operator, epoch, self._turn, purpose)
+        silent = tuple(slot.slot for slot in self.silent if slot.operator == operator)
+        if silent:
+            skipped = (*program.control.skipped, *silent)
+            control = msgspec.structs.replace(program.control, skipped=skipped)
+            program = replace(program, control=control)
         if self._strike is None:
             return program
         known = {one.name: getattr(program, one.name) for one in fields(Program)}

@@ -62,6 +62,7 @@ class LocalRun:
         store: Where backups are; in memory by default.
         nodes: Where slots and their copies are, if there are several.
         pace: Epochs that a twin runs for each one of the query, where the policy has ``meanwhile``.
+        feedback: Makes the box in which a driver keeps feedback that is on its way.
     """
 
     def __init__(
@@ -75,10 +76,12 @@ class LocalRun:
         store: MemoryStore | None = None,
         nodes: Nodes | None = None,
         pace: int = 3,
+        feedback: Callable[[], FeedbackBox] = FeedbackBox,
     ) -> None:
         self._operators = {one.name: one for one in operators}
         self._settings, self._strike, self._clock = settings, strike, clock or SystemClock()
         self._instances, self._nodes, self._pace = instances, nodes, pace
+        self._make_feedback = feedback
         self.host = HeapHost(instances)
         self.fidelity = 1.0
         """Output fidelity of the rows of the last epoch; below 1 while they are tentative."""
@@ -110,7 +113,7 @@ class LocalRun:
             address=HeldStore(self.store.for_slots()) if keeps else None,
             run_id=f"run-{next(self._runs)}",
             reports=self.story,
-            feedback=FeedbackBox(),
+            feedback=self._make_feedback(),
             clock=self._clock,
         )
 
@@ -183,6 +186,9 @@ class LocalRun:
             except DriverKilled:
                 self.restart()
                 continue
+            except Exception:
+                self._stream.drop(wanted)  # the next rows take its place
+                raise
             self._stream.committed(epoch)
             emitted = self.runner.cluster.emitted
             if self._meanwhile is not None:

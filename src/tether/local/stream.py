@@ -29,6 +29,10 @@ class LocalStream:
         """The rows of an epoch."""
         return self._feeds[epoch]
 
+    def drop(self, epoch: Epoch) -> None:
+        """Rows could not be run: others will be given for this epoch."""
+        self._feeds.pop(epoch, None)
+
     def committed(self, epoch: Epoch) -> None:
         """An epoch is committed: the next one follows."""
         self.next_epoch = epoch_after(epoch)

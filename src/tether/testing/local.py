@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from tether.core.accounts import Account
-from tether.core.bound import bound_of_query
-from tether.core.errors import BadValueError
-from tether.core.ids import Epoch
+from tether.core.errors import BadValueError, OperatorError
+from tether.core.graph import Edge, Graph, Node, SlotId
+from tether.core.ids import Slot, each_slot
 from tether.core.placement import Placement
-from tether.core.windows import Hopping
 from tether.declared import (
     Linked,
     amplification_between,
@@ -23,12 +21,14 @@ from tether.declared import (
     counted,
     errors_of_copies,
 )
-from tether.operator import EndedWindow
-from tether.output import Output
+from tether.engine.operators import QueryOperator, QuerySettings
+from tether.engine.query.ledger import Spread, bound_of
+from tether.local.run import LocalRun
 from tether.policies.no_tolerance import NoTolerance
 from tether.sources.ddl import arrow_schema
 from tether.state.hashing import combine, mix, mix_bytes
 from tether.state.slot import SlotState
+from tether.testing.late_feedback import LateFeedback
 from tether.testing.local_slot import LocalSlot
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tether.core.amplification import Amplification
     from tether.core.bound import Bound
-    from tether.core.windows import Window
+    from tether.engine.query.ledger import Ledger
     from tether.operator import Operator
     from tether.policies.policy import Policy
 
@@ -83,11 +83,12 @@ class Stage:
 class LocalPipeline:
     """Operators in a row (or a graph of them) on memory of this process, epoch by epoch.
 
-    It runs the real state primitives under the real policies; only Spark and the backup files are
-    missing. So a test of an operator, with losses at chosen epochs, takes milliseconds.
+    It is a host of the same engine as Spark (:mod:`tether.local`): slots, backups, recoveries and
+    rewinds are the real ones, under every policy; only Spark and the backup files are missing. So a
+    test of an operator, with losses at chosen epochs, takes milliseconds.
 
     Guarantee: what a loss takes is what it would take on Spark: all that was not durable at the
-    last committed epoch, at most θ.
+    last committed epoch, at most θ. It is counted when the slot recovers, in the next epoch.
 
     Args:
         stages: Operators, each after those it reads from.
@@ -133,19 +134,21 @@ class LocalPipeline:
         self._policy = tolerance if tolerance is not None else NoTolerance()
         self._staleness = staleness if callable(staleness) else lambda _: staleness
         self._batch_rows = batch_rows
-        self._feedback: dict[str, deque[tuple[int, list[pa.RecordBatch]]]] = {}
-        self._delivered: dict[str, int] = {}
-        self._silent: set[tuple[str, int]] = set()
-        self._reports: list[dict[str, Any]] = []
-        self.epoch = 0
+        self._silent: frozenset[SlotId] = frozenset()
+        self._query: LocalRun | None = None
+        self._feedback: LateFeedback | None = None
         self.amplification: Amplification | None = None
         """How errors spread from operator to operator; known when the first epoch has run."""
         self.feedback_used: list[tuple[int, str, int]] = []
         """(epoch, operator, epoch whose feedback it used), for all uses."""
-        before: str = SOURCE
-        for stage in stages:
-            stage.inputs = tuple(stage.inputs) or (before,)
-            before = stage.name
+        for before, stage in pairwise([None, *stages]):
+            assert stage is not None
+            stage.inputs = tuple(stage.inputs) or (SOURCE if before is None else before.name,)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs next."""
+        return 0 if self._query is None else self._query.committed_epoch + 1
 
     def run(self, rows: pa.Table | Mapping[str, pa.Table]) -> pa.Table:
         """Run one epoch; give what the last operator emitted.
@@ -154,23 +157,21 @@ class LocalPipeline:
             rows: The epoch's rows; by name of the source where there are several.
         """
         tables: dict[str, pa.Table] = dict(rows) if isinstance(rows, dict) else {SOURCE: rows}
-        if self.amplification is None:
-            self._bind({name: table.schema for name, table in tables.items()})
-        fed: list[tuple[str, list[pa.RecordBatch]]] = []
-        self._reports = []
-        last: pa.Table | None = None
-        for stage in self.stages.values():
-            taken = [tables[name] for name in stage.inputs]
-            given = pa.concat_tables(taken) if len(taken) > 1 else taken[0]
-            last, fed_back = self._run_stage(stage, given)
-            tables[stage.name] = last
-            if fed_back and stage.feedback_to is not None:
-                fed.append((stage.feedback_to, fed_back))
-        for name, items in fed:
-            self._feedback.setdefault(name, deque(maxlen=1024)).append((self.epoch, items))
-        self.epoch += 1
-        assert last is not None
-        return last
+        query = self._query or self._bind({name: table.schema for name, table in tables.items()})
+        query.runner.cluster.silent = self._silent
+        epoch = self.epoch
+        try:
+            emitted = query.run(_Rows(tables, self.stages, self._batch_rows))
+        except OperatorError as error:
+            # A test wants to see what its operator raised.
+            raise error.__cause__ or error from None
+        for name, ledger in self._ledgers().items():
+            used = max(status.feedback_epoch for status in ledger.newest())
+            if used >= 0:
+                self.feedback_used.append((epoch, name, used))
+        last = list(self.stages.values())[-1]
+        batches = [batch for slot in emitted[last.name] for batch in slot]
+        return pa.Table.from_batches(batches, last.output)
 
     def run_all(self, epochs: Sequence[pa.Table]) -> list[pa.Table]:
         """Run several epochs; give what the last operator emitted in each."""
@@ -178,28 +179,40 @@ class LocalPipeline:
 
     def lose(self, operator: str, slot: int) -> None:
         """Lose the resident state of one slot, between two epochs."""
-        self.stages[operator].slots[slot].lose(Epoch(self.epoch))
+        lost = self.stages[operator].slots[slot]
+        if self._query is not None:
+            self._query.lose(operator, lost.number)
 
     def lose_all(self) -> None:
         """Lose all slots' memory at once, and the feedback that was on its way."""
-        self._feedback.clear()
-        for stage in self.stages.values():
-            for slot in stage.slots:
-                slot.lose(Epoch(self.epoch))
+        if self._query is not None and self._feedback is not None:
+            self._feedback.lose()
+            for slot in self._query.slots():
+                self._query.lose(*slot)
 
     def silence(self, slots: Collection[tuple[str, int]]) -> None:
         """From now on these slots, and no others, take nothing in and give nothing out.
 
-        So it is with slots that are lost while the others go on (PPA 2016 §V-B).
+        So it is with slots that are lost while the others go on (PPA 2016 §V-B). Their state is lost.
 
         Args:
             slots: Operator and number of each.
         """
-        self._silent = {(operator, slot) for operator, slot in slots}
+        self._silent = frozenset(SlotId(operator, Slot(slot)) for operator, slot in slots)
 
     def slots(self) -> list[dict[str, Any]]:
         """Rows in and out of each slot in the newest epoch, as ``Query.slots`` tells them."""
-        return list(self._reports)
+        return [
+            {
+                "operator": name,
+                "slot": status.slot,
+                "rows_in": status.rows_in,
+                "rows_out": status.rows_out,
+            }
+            for name, ledger in self._ledgers().items()
+            for status in ledger.newest()
+            if SlotId(name, status.slot) not in self._silent
+        ]
 
     def bound(self, operator: str | None = None) -> Bound:
         """How wrong the answer can be, as a query on Spark would tell it.
@@ -207,36 +220,26 @@ class LocalPipeline:
         Args:
             operator: One operator of several; without it the one that can be most wrong.
         """
-        accounts = []
-        for stage in self.stages.values():
-            window = self._window_of(stage)
-            by_epochs = window is not None and window.by == "epochs"
-            accounts.append(
-                Account(
-                    operator=stage.name,
-                    budget=(stage.policy or self._policy).budget,
-                    facts=tuple(slot.facts(stage.name) for slot in stage.slots),
-                    window=window,
-                    now=float(self.epoch - 1) if by_epochs else None,
-                )
+        if self.amplification is None:
+            raise BadValueError(
+                "Nothing can be said of the answer yet.", do="Run an epoch before you ask."
             )
-        budget = self._policy.budget if self._shared else None
-        return bound_of_query(accounts, self.amplification, shared=budget, only=operator)
-
-    @property
-    def _shared(self) -> bool:
-        """Whether all operators share one budget."""
-        return all(stage.policy is None for stage in self.stages.values())
+        shared = all(stage.policy is None for stage in self.stages.values())
+        glimpses = [ledger.glimpse() for ledger in self._ledgers().values()]
+        return bound_of(glimpses, Spread(self.amplification, shared), operator)
 
     def backups(self) -> int:
         """Backups written so far, by all slots."""
-        return sum(slot.backups for stage in self.stages.values() for slot in stage.slots)
+        return sum(ledger.totals["backups"] for ledger in self._ledgers().values())
 
     def backup_bytes(self) -> int:
         """Bytes of all backups so far."""
-        return sum(slot.backup_bytes for stage in self.stages.values() for slot in stage.slots)
+        return sum(ledger.totals["backup_bytes"] for ledger in self._ledgers().values())
 
-    def _bind(self, schemas: dict[str, pa.Schema]) -> None:
+    def _ledgers(self) -> Mapping[str, Ledger]:
+        return {} if self._query is None else self._query.runner.books.ledgers
+
+    def _bind(self, schemas: dict[str, pa.Schema]) -> LocalRun:
         """Bind all operators, upstream ones first, and give each slot its share of the budget."""
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - only where needed
 
@@ -254,7 +257,7 @@ class LocalPipeline:
             linked[stage.name] = Linked(
                 operator=operator,
                 losing=bool(counted(specs[stage.name])),
-                window=self._window_of(stage),
+                window=(stage.policy or self._policy).window,
                 told=stage.amplification,
                 senders={name: True for name in stage.inputs if name in self.stages},
                 feedback=[s.name for s in self.stages.values() if s.feedback_to == stage.name],
@@ -262,71 +265,95 @@ class LocalPipeline:
                 key=stage.key,
                 specs=specs[stage.name],
             )
-        self.amplification = amplification_between(linked)
-        for stage in self.stages.values():
-            errors = errors_of_copies(stage.operator, stage.key, specs[stage.name])
-            place = Placement(copies=stage.parallelism, errors_of_copies=errors)
-            # A policy of its own is a budget of its own.
-            place = self.amplification.placed(stage.name, place, shared=stage.policy is None)
-            policy = stage.policy or self._policy
-            check_durable(stage.name, specs[stage.name], policy.threshold(policy.initial(), place))
-            stage.slots = [
-                LocalSlot(number, stage.operator, policy, place)
-                for number in range(stage.parallelism)
-            ]
-
-    def _window_of(self, stage: Stage) -> Window | None:
-        policy = stage.policy or self._policy
-        return policy.window
-
-    def _run_stage(self, stage: Stage, rows: pa.Table) -> tuple[pa.Table, list[pa.RecordBatch]]:
-        assert stage.output is not None
-        fed = self._newest_feedback(stage.name)
-        window = self._window(stage)
-        emitted: list[pa.RecordBatch] = []
-        fed_back: list[pa.RecordBatch] = []
-        home = slot_of(rows, stage.key, stage.parallelism)
-        for slot in stage.slots:
-            if (stage.name, slot.number) in self._silent:
-                continue
-            mine = rows if stage.parallelism == 1 else rows.filter(pa.array(home == slot.number))
-            batches = mine.combine_chunks().to_batches(max_chunksize=self._batch_rows)
-            out = Output(stage.output, stage.feedback)
-            rows_in = [batch for batch in batches if batch.num_rows]
-            given = slot.run(Epoch(self.epoch), rows_in, fed, out, window)
-            emitted += given
-            fed_back += out.drain_feedback()
-            self._reports.append(
-                {
-                    "operator": stage.name,
-                    "slot": slot.number,
-                    "rows_in": mine.num_rows,
-                    "rows_out": sum(batch.num_rows for batch in given),
-                }
-            )
-        return pa.Table.from_batches(emitted, stage.output), fed_back
-
-    def _newest_feedback(self, name: str) -> list[pa.RecordBatch]:
-        newest = self.epoch - 1 - self._staleness(self.epoch)
-        ready = [entry for entry in self._feedback.get(name, ()) if entry[0] <= newest]
-        if not ready:
-            return []
-        epoch, items = ready[-1]
-        self.feedback_used.append((self.epoch, name, epoch))
-        again = self._delivered.get(name) == epoch
-        self._delivered[name] = epoch
-        return [] if again else items  # items of one epoch come once
-
-    def _window(self, stage: Stage) -> EndedWindow | None:
-        window = self._window_of(stage)
-        if window is None or not isinstance(window, Hopping) or window.by != "epochs":
-            return None
-        done = self.epoch + 1
-        return (
-            None
-            if done % window.length
-            else EndedWindow(start=done - window.length, end=done, by="epochs")
+        self.amplification = spread = amplification_between(linked)
+        operators = [
+            self._operator(stage, specs[stage.name], spread) for stage in self.stages.values()
+        ]
+        self._feedback = LateFeedback(lambda: self.epoch, self._staleness)
+        feedback = self._feedback
+        self._query = query = LocalRun(
+            operators,
+            {stage.name: stage.operator for stage in self.stages.values()},
+            QuerySettings(graph=self._graph()),
+            feedback=lambda: feedback,
         )
+        for one in operators:
+            self.stages[one.name].slots = [
+                LocalSlot(query, one.name, number, one.placement) for number in each_slot(one.slots)
+            ]
+        return query
+
+    def _operator(
+        self, stage: Stage, specs: list[dict[str, Any]], spread: Amplification
+    ) -> QueryOperator:
+        assert stage.output is not None
+        errors = errors_of_copies(stage.operator, stage.key, specs)
+        place = Placement(copies=stage.parallelism, errors_of_copies=errors)
+        # A policy of its own is a budget of its own.
+        place = spread.placed(stage.name, place, shared=stage.policy is None)
+        policy = stage.policy or self._policy
+        check_durable(stage.name, specs, policy.threshold(policy.initial(), place))
+        return QueryOperator(
+            name=stage.name,
+            slots=stage.parallelism,
+            blob=b"",
+            policy=policy,
+            placement=place,
+            window=policy.window,
+            output_arrow=stage.output,
+            feedback_arrow=stage.feedback,
+            feedback_to=stage.feedback_to,
+            keyed=bool(stage.key),
+            repeats=stage.operator.repeats,
+        )
+
+    def _graph(self) -> Graph:
+        """Who sends to whom."""
+        edges = [
+            Edge(name, stage.name)
+            for stage in self.stages.values()
+            for name in stage.inputs
+            if name in self.stages
+        ]
+        back = [
+            Edge(stage.name, stage.feedback_to, feedback=True)
+            for stage in self.stages.values()
+            if stage.feedback_to is not None
+        ]
+        nodes = (Node(stage.name, stage.parallelism) for stage in self.stages.values())
+        return Graph(tuple(nodes), (*edges, *back))
+
+
+class _Rows:
+    """The rows of one epoch; see :class:`tether.local.cluster.Feed`."""
+
+    def __init__(
+        self, tables: Mapping[str, pa.Table], stages: Mapping[str, Stage], batch_rows: int
+    ) -> None:
+        self._tables, self._stages, self._batch_rows = tables, stages, batch_rows
+
+    def by_slot(
+        self, operator: QueryOperator, emitted: Mapping[str, list[list[pa.RecordBatch]]]
+    ) -> list[list[pa.RecordBatch]]:
+        """The rows of each of an operator's slots."""
+        stage = self._stages[operator.name]
+        taken = [self._table(name, emitted) for name in stage.inputs]
+        rows = pa.concat_tables(taken) if len(taken) > 1 else taken[0]
+        home = slot_of(rows, stage.key, stage.parallelism)
+        return [self._batches(rows, home, slot) for slot in each_slot(stage.parallelism)]
+
+    def _table(self, name: str, emitted: Mapping[str, list[list[pa.RecordBatch]]]) -> pa.Table:
+        if name in self._tables:
+            return self._tables[name]
+        batches = [batch for slot in emitted[name] for batch in slot]
+        return pa.Table.from_batches(batches, self._stages[name].output)
+
+    def _batches(self, rows: pa.Table, home: NDArray[np.int64], slot: int) -> list[pa.RecordBatch]:
+        mine = (
+            rows if rows.num_rows and (home == slot).all() else rows.filter(pa.array(home == slot))
+        )
+        batches = mine.combine_chunks().to_batches(max_chunksize=self._batch_rows)
+        return [batch for batch in batches if batch.num_rows]
 
 
 def slot_of(rows: pa.Table, key: Sequence[str], slots: int) -> NDArray[np.int64]:
