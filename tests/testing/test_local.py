@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether import Approximate, Loss, MiniBatch, NoTolerance, Operator
+from tether import (
+    Approximate,
+    Barrier,
+    Loss,
+    MiniBatch,
+    NoTolerance,
+    Operator,
+    UpstreamBackup,
+)
 from tether.core.errors import BadValueError, OutputSchemaError
 from tether.core.windows import Hopping
 from tether.sources.ddl import arrow_schema
@@ -92,6 +101,39 @@ def test_nothing_is_lost_when_all_was_durable() -> None:
     assert tested.stages["counts"].slots[0].failures == 0
 
 
+@pytest.mark.parametrize(
+    "policy", [MiniBatch(), UpstreamBackup(0.4), Barrier(2), Barrier(3, mode="sync")], ids=str
+)
+def test_exact_policies_lose_nothing(policy: Any) -> None:
+    tested = LocalPipeline(
+        [Stage(Counts(), key=["k"], parallelism=3), Stage(Again(), key=["k"], parallelism=2)],
+        tolerance=policy,
+    )
+    for number in range(8):
+        if number in (1, 2, 5):
+            tested.lose("counts", number % 3)
+        if number in (2, 6):
+            tested.lose("again", number % 2)
+        if number == 7:
+            tested.lose_all()
+        given = tested.run(rows(*range(number + 1)))
+    # Key k came in every epoch from k on; the second operator was told of it as often.
+    assert dict(zip(given["k"].to_pylist(), given["n"].to_pylist(), strict=True)) == {
+        key: 8 - key for key in range(8)
+    }
+    assert tested.bound().spent == 0
+
+
+def test_silent_slots_are_lost_while_the_others_go_on() -> None:
+    tested = LocalPipeline([Stage(Counts(), key=["k"], parallelism=2)])
+    homes = slot_of(rows(*range(6)), ["k"], 2)
+    tested.silence([("counts", 0)])
+    assert set(tested.run(rows(*range(6)))["k"].to_pylist()) == set(np.flatnonzero(homes == 1))
+    tested.silence([])
+    assert sorted(tested.run(rows(*range(6)))["n"].to_pylist()) == sorted(1 + homes)
+    assert tested.bound().spent == math.inf
+
+
 def test_without_tolerance_a_lost_slot_starts_empty() -> None:
     tested = LocalPipeline([Stage(Counts())], tolerance=NoTolerance())
     tested.run(rows(1, 1, 1))
@@ -106,6 +148,21 @@ def test_windows_end_after_so_many_epochs() -> None:
     answers = [tested.run(rows(1)).to_pylist()[0]["n"] for _ in range(5)]
     assert answers == [1, 2, 1, 2, 1]
     assert tested.stages["counts"].slots[0].operator.windows == [(0, 2), (2, 4)]  # type: ignore[attr-defined]
+
+
+class Again(Operator):
+    """Counts the rows that it is sent, and sends its counts on."""
+
+    output = "k bigint, n bigint"
+
+    def setup(self, state: Any) -> None:
+        self.seen = state.table("seen", {"k": pa.int64()}, {"n": "int64"})
+
+    def process(self, batch: pa.RecordBatch, out: Any) -> None:
+        self.seen.add(batch.select(["k"]), n=1)
+
+    def on_epoch_end(self, out: Any) -> None:
+        out.emit(self.seen.rows_to_batch(self.seen.changed()))
 
 
 class Follower(Operator):

@@ -3,10 +3,11 @@
 What lies beside this file was made with the sources of an earlier commit in a worktree of their own,
 and this version's environment:
 
-    git worktree add /tmp/earlier COMMIT
-    PYTHONPATH=/tmp/earlier/src scripts/run python tests/spark/earlier/make.py NAME
+    git worktree add ../earlier COMMIT
+    PYTHONPATH=../earlier/src scripts/run python tests/spark/earlier/make.py NAME
 
-Four epochs of two slots under approximate, which loses a slot on the way, and under barrier.
+Each holds four epochs of two slots; under approximate a slot was lost on the way. Of ``format-1`` only
+the manifest is kept: nothing else of it is read.
 """
 
 from __future__ import annotations
