@@ -1,7 +1,7 @@
 """What an earlier version left is continued with, or refused with a clear word.
 
 ``earlier/`` holds directories as earlier versions left them, and how they were made (``make.py``):
-``approximate``, ``barrier`` and ``mini-batch`` as of commit 68b5ea8, where the engine was still part of the
+``approximate``, ``barrier`` and ``mini-batch`` as of commit 68b5ea8, where the engine was part of the
 Spark host; ``format-1`` as of 85c518d, which did not yet write down what a loss had cost.
 """
 

@@ -27,9 +27,6 @@ Slot = NewType("Slot", int)
 Seat = NewType("Seat", int)
 """A copy of a slot: a place where one runs, among those of its operator, counted from 0."""
 
-ItemNumber = NewType("ItemNumber", int)
-"""The sequence number of an item among those of its sender, counted from 1; 0: none yet."""
-
 FrameNumber = NewType("FrameNumber", int)
 """The sequence number of a frame among those of its slot."""
 
