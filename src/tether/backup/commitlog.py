@@ -60,6 +60,10 @@ class CommitWriter(ABC):
         self._rewrite(committed_epoch)
 
     @abstractmethod
+    def append(self, record: CommitRecord) -> LogEnd:
+        """Make a record durable; give where the log ends now."""
+
+    @abstractmethod
     def _rewrite(self, committed_epoch: Epoch) -> int:
         """Replace the log by a snapshot of what can still matter; its length in bytes."""
 

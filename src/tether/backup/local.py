@@ -39,10 +39,10 @@ from tether.backup.frames import Frame, FrameHeader, FrameRef
 from tether.backup.framescan import ends_with_whole_frame, scan_frames
 from tether.backup.local_commits import COPY, LOG, LocalCommits, read_log
 from tether.backup.local_lock import LocalLock
+from tether.backup.log_owner import LogOwner
 from tether.backup.manifest import Manifest, decode_manifest, encode_manifest
 from tether.backup.names import MANIFEST, SLOTS, checked_frame_name, path_name, slot_folder
 from tether.backup.protocol import (
-    HeldLock,
     checked_bytes,
     frame_exists,
     missing_manifest,
@@ -50,21 +50,18 @@ from tether.backup.protocol import (
     unreadable_frame,
 )
 from tether.core.errors import BackupError, BackupUnreadableError
-from tether.core.ids import Epoch, Slot
+from tether.core.ids import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitLog
-    from tether.backup.commits import CommitRecord
-    from tether.backup.mark import LogMark
 
 _GONE_FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EIO}
 """Failures to read that another try will not mend."""
 
 
-class LocalStore:
+class LocalStore(LogOwner):
     """A backup store in a directory.
 
     Nothing is created before something is written, so looking at a store leaves no trace.
@@ -88,12 +85,10 @@ class LocalStore:
     def __init__(
         self, root: Path, *, compression: Compression = "none", compact_bytes: int = 256 << 10
     ) -> None:
+        super().__init__()
         self._root = Path(root).absolute()
         self._compression: Compression = compression
         self._compact_bytes = compact_bytes
-        self._lock: HeldLock | None = None
-        self._commits: LocalCommits | None = None
-        self._mark: LogMark | None = None
         self._dropped: dict[str, set[int]] = {}
         self._synced: set[str] = set()
         if self._root.exists() and not self._root.is_dir():
@@ -222,36 +217,8 @@ class LocalStore:
 
     # --- commits, manifest, lock -------------------------------------------------------------
 
-    def begin_commits(
-        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
-    ) -> LogEnd:
-        """Make the log ready to be written to; see :meth:`BackupStore.begin_commits`."""
-        require_lock(self._lock, "open the commit log")
-        self._commits = LocalCommits(self._root, self._compact_bytes)
-        self._commits.begin(committed_epoch, every_epoch=every_epoch, gap=gap, records=records)
-        return self._commits.end
-
-    def keep_mark(self, mark: LogMark) -> None:
-        """Tell the log's end besides; see :meth:`BackupStore.keep_mark`."""
-        require_lock(self._lock, "open the commit log")
-        if self._commits is None:
-            self._commits = LocalCommits(self._root, self._compact_bytes)
-        mark.write(self._commits.end)
-        self._mark = mark
-
-    def append_commit(self, record: CommitRecord) -> LogEnd:
-        """Make a record durable; see :meth:`BackupStore.append_commit`."""
-        require_lock(self._lock, f"commit epoch {record.epoch}")
-        if self._commits is None:
-            self._commits = LocalCommits(self._root, self._compact_bytes)
-        try:
-            end = self._commits.append(record)
-            if self._mark is not None:
-                self._mark.write(end)
-            return end
-        except BaseException:
-            self._commits = None  # what this attempt may have left must be looked at
-            raise
+    def _open_commits(self) -> LocalCommits:
+        return LocalCommits(self._root, self._compact_bytes)
 
     def read_commits(self) -> CommitLog:
         """Read the commit log; see :meth:`BackupStore.read_commits`."""
@@ -280,8 +247,7 @@ class LocalStore:
             make_folder(self._root)
             check_private(self._root)
         lock = LocalLock(self._root / "lock", owner)
-        self._lock = lock
-        self._commits = self._mark = None  # another driver may have written since
+        self._owned_by(lock)
         return lock
 
     def bytes_used(self) -> int:

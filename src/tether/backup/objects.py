@@ -22,13 +22,13 @@ from tether.backup.framecodec import (
     encode_frame,
 )
 from tether.backup.frames import Frame, FrameHeader, FrameRef
+from tether.backup.log_owner import LogOwner
 from tether.backup.manifest import Manifest, decode_manifest, encode_manifest
 from tether.backup.names import MANIFEST, SLOTS, checked_frame_name, path_name, slot_folder
 from tether.backup.object_commits import COMMITS, ObjectCommits, read_log
 from tether.backup.object_lock import ObjectLock
 from tether.backup.objectio import ObjectFolder
 from tether.backup.protocol import (
-    HeldLock,
     checked_bytes,
     frame_exists,
     missing_manifest,
@@ -36,23 +36,20 @@ from tether.backup.protocol import (
     unreadable_frame,
 )
 from tether.core.errors import BackupUnreadableError
-from tether.core.ids import Epoch, Slot
+from tether.core.ids import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitLog
-    from tether.backup.commits import CommitRecord
-    from tether.backup.mark import LogMark
 
 _MOST_HEADS = 4096  # bytes
 _TOGETHER = 128  # objects asked for at once
 
 
-class ObjectStore:
+class ObjectStore(LogOwner):
     """A backup store below a URL.
 
     Args:
@@ -80,14 +77,12 @@ class ObjectStore:
         fold_every: int = 64,
         lease_seconds: float = 60.0,
     ) -> None:
+        super().__init__()
         self._options = dict(storage_options or {})
         self._folder = ObjectFolder(url, self._options)
         self._compression: Compression = compression
         self._fold_every = fold_every
         self._lease_seconds = lease_seconds
-        self._lock: HeldLock | None = None
-        self._commits: ObjectCommits | None = None
-        self._mark: LogMark | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         settings = (self._compression, self._fold_every, self._lease_seconds)
@@ -165,36 +160,8 @@ class ObjectStore:
 
     # --- commits, manifest, lock -------------------------------------------------------------
 
-    def begin_commits(
-        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
-    ) -> LogEnd:
-        """Make the log ready to be written to; see :meth:`BackupStore.begin_commits`."""
-        require_lock(self._lock, "open the commit log")
-        self._commits = ObjectCommits(self._folder, self._fold_every)
-        self._commits.begin(committed_epoch, every_epoch=every_epoch, gap=gap, records=records)
-        return self._commits.end
-
-    def keep_mark(self, mark: LogMark) -> None:
-        """Tell the log's end besides; see :meth:`BackupStore.keep_mark`."""
-        require_lock(self._lock, "open the commit log")
-        if self._commits is None:
-            self._commits = ObjectCommits(self._folder, self._fold_every)
-        mark.write(self._commits.end)
-        self._mark = mark
-
-    def append_commit(self, record: CommitRecord) -> LogEnd:
-        """Make a record durable; see :meth:`BackupStore.append_commit`."""
-        require_lock(self._lock, f"commit epoch {record.epoch}")
-        if self._commits is None:
-            self._commits = ObjectCommits(self._folder, self._fold_every)
-        try:
-            end = self._commits.append(record)
-            if self._mark is not None:
-                self._mark.write(end)
-            return end
-        except BaseException:
-            self._commits = None  # what the store holds now must be looked at again
-            raise
+    def _open_commits(self) -> ObjectCommits:
+        return ObjectCommits(self._folder, self._fold_every)
 
     def read_commits(self) -> CommitLog:
         """Read the commit log; see :meth:`BackupStore.read_commits`."""
@@ -217,8 +184,7 @@ class ObjectStore:
     def lock(self, owner: str) -> ObjectLock:
         """Become the only driver on this store; :class:`ObjectLock` says how surely."""
         lock = ObjectLock(self._folder, owner, self._lease_seconds)
-        self._lock = lock
-        self._commits = self._mark = None  # another driver may have written since
+        self._owned_by(lock)
         return lock
 
     def bytes_used(self) -> int:

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tether.core.accounts import Account
 from tether.core.ids import Epoch
 from tether.observe.facts import EpochFigures, SlotsNow, finite
 from tether.observe.quick_bound import QuickBound
@@ -15,6 +14,7 @@ from tether.observe.quick_bound import QuickBound
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tether.core.accounts import Account
     from tether.core.amplification import Amplification
     from tether.core.budget import Budget
     from tether.engine.messages import SlotStatus
@@ -155,16 +155,7 @@ class FigureMaker:
 
 def _books(glimpses: Sequence[Glimpse]) -> tuple[list[Account], object]:
     """The accounts, and something that differs when losses or shares have changed."""
-    accounts = [
-        Account(
-            operator=one.operator,
-            budget=one.policy.budget,
-            facts=tuple(one.facts),
-            window=one.window,
-            now=one.position,
-        )
-        for one in glimpses
-    ]
+    accounts = [one.account for one in glimpses]
     key = [
         (
             glimpse.totals["losses"],

@@ -264,6 +264,17 @@ class Glimpse(NamedTuple):
     slots: list[dict[str, Any]]
     """Of each slot's newest report, what progress reports show."""
 
+    @property
+    def account(self) -> Account:
+        """The books, as a bound is drawn from them."""
+        return Account(
+            operator=self.operator,
+            budget=self.policy.budget,
+            facts=tuple(self.facts),
+            window=self.window,
+            now=self.position,
+        )
+
 
 class Spread(NamedTuple):
     """How the operators of a query have to do with each other's errors."""
@@ -283,16 +294,7 @@ def bound_of(
         spread: How they have to do with each other; not needed for one alone.
         only: The operator whose state is asked for; by default all of them.
     """
-    accounts = [
-        Account(
-            operator=one.operator,
-            budget=one.policy.budget,
-            facts=tuple(one.facts),
-            window=one.window,
-            now=one.position,
-        )
-        for one in glimpses
-    ]
+    accounts = [one.account for one in glimpses]
     budget = accounts[0].budget if spread is None or spread.shared else None
     amplification = None if spread is None else spread.amplification
     return bound_of_query(accounts, amplification, shared=budget, only=only)

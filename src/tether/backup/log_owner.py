@@ -1,0 +1,64 @@
+"""The part of a store that writes its commit log: whoever holds the lock, and nobody else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from tether.backup.protocol import require_lock
+
+if TYPE_CHECKING:
+    from tether.backup.commitcodec import LogEnd
+    from tether.backup.commitlog import CommitWriter
+    from tether.backup.commits import CommitRecord
+    from tether.backup.mark import LogMark
+    from tether.backup.protocol import HeldLock
+    from tether.core.ids import Epoch
+
+
+class LogOwner(ABC):
+    """Writes the commit log of a store, wherever that keeps it."""
+
+    def __init__(self) -> None:
+        self._lock: HeldLock | None = None
+        self._commits: CommitWriter | None = None
+        self._mark: LogMark | None = None
+
+    @abstractmethod
+    def _open_commits(self) -> CommitWriter:
+        """Read what the log holds, to write behind it."""
+
+    def begin_commits(
+        self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
+    ) -> LogEnd:
+        """Make the log ready to be written to; see :meth:`BackupStore.begin_commits`."""
+        require_lock(self._lock, "open the commit log")
+        self._commits = self._open_commits()
+        self._commits.begin(committed_epoch, every_epoch=every_epoch, gap=gap, records=records)
+        return self._commits.end
+
+    def keep_mark(self, mark: LogMark) -> None:
+        """Tell the log's end in a second place; see :meth:`BackupStore.keep_mark`."""
+        require_lock(self._lock, "open the commit log")
+        if self._commits is None:
+            self._commits = self._open_commits()
+        mark.write(self._commits.end)
+        self._mark = mark
+
+    def append_commit(self, record: CommitRecord) -> LogEnd:
+        """Make a record durable; see :meth:`BackupStore.append_commit`."""
+        require_lock(self._lock, f"commit epoch {record.epoch}")
+        if self._commits is None:
+            self._commits = self._open_commits()
+        try:
+            end = self._commits.append(record)
+            if self._mark is not None:
+                self._mark.write(end)
+            return end
+        except BaseException:
+            self._commits = None  # what this attempt may have left must be read again
+            raise
+
+    def _owned_by(self, lock: HeldLock) -> None:
+        """Another driver may have written since this store was locked last."""
+        self._lock, self._commits, self._mark = lock, None, None
