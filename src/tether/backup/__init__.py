@@ -11,7 +11,7 @@ from tether.backup.commitlog import CommitLog
 from tether.backup.commits import CommitRecord, SlotCommit
 from tether.backup.framecodec import Compression
 from tether.backup.frames import Frame, FrameHeader, FrameKind, FrameRef
-from tether.backup.history import CommitHistory, CompleteSnapshot, SlotFacts
+from tether.backup.history import CommitHistory
 from tether.backup.inspect import StoreReport, as_plain, describe_store
 from tether.backup.local import LocalStore
 from tether.backup.manifest import Manifest, check_manifest
@@ -21,6 +21,7 @@ from tether.backup.objects import ObjectStore
 from tether.backup.opening import StoreAddress, open_store
 from tether.backup.parts import RestoredPart, read_part, read_rows
 from tether.backup.protocol import BackupStore, HeldLock
+from tether.backup.recorded import CompleteSnapshot, SlotFacts
 from tether.backup.recovery import RestoredChain, recover_chain
 from tether.backup.sweeping import sweep
 

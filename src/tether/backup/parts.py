@@ -14,8 +14,9 @@ from tether.core.ids import Epoch, Slot, epoch_after
 
 if TYPE_CHECKING:
     from tether.backup.frames import Frame, FrameRef
-    from tether.backup.history import CommitHistory, CompleteSnapshot
+    from tether.backup.history import CommitHistory
     from tether.backup.protocol import BackupStore
+    from tether.backup.recorded import CompleteSnapshot
 
 
 class RestoredPart(NamedTuple):

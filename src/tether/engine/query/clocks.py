@@ -24,7 +24,8 @@ from tether.engine.query.feedback_box import items_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tether.backup.history import CommitHistory, CompleteSnapshot
+    from tether.backup.history import CommitHistory
+    from tether.backup.recorded import CompleteSnapshot
     from tether.core.graph import SlotId
     from tether.engine.messages import SlotStatus
     from tether.engine.operators import QueryOperator

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tether.backup.frames import Frame, FrameRef
-    from tether.backup.history import CommitHistory, CompleteSnapshot
+    from tether.backup.history import CommitHistory
     from tether.backup.protocol import BackupStore
+    from tether.backup.recorded import CompleteSnapshot
     from tether.core.graph import SlotId
     from tether.engine.messages import SlotStatus
     from tether.engine.operators import QueryOperator

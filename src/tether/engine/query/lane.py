@@ -19,9 +19,9 @@ from tether.engine.writing.items import unpack_items
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tether.backup.history import CompleteSnapshot
     from tether.backup.mark import LogMark
     from tether.backup.opening import StoreAddress
+    from tether.backup.recorded import CompleteSnapshot
     from tether.core.losses import LossRecord
     from tether.engine.operators import QueryOperator, QuerySettings
     from tether.engine.ports import Clock, Reports, Store

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from tether.backup.history import UNTOLD
+from tether.backup.recorded import UNTOLD
 from tether.core.accounts import Account, Loss, SlotFacts
 from tether.core.bound import Bound, bound_of_query
 from tether.core.ids import DRIVERS, Epoch, Failures, Slot, each_slot

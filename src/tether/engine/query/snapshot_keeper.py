@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tether.backup.frames import FrameRef
-    from tether.backup.history import CompleteSnapshot
+    from tether.backup.recorded import CompleteSnapshot
     from tether.engine.messages import PartDone, SlotStatus
     from tether.engine.ports import Clock, Reports
     from tether.engine.query.commit_log import OpenCommitLog, RunIds

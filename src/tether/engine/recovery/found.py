@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from tether.backup.commits import SlotCommit
     from tether.backup.frames import Frame
-    from tether.backup.history import CommitHistory, SlotFacts
+    from tether.backup.history import CommitHistory
+    from tether.backup.recorded import SlotFacts
     from tether.backup.recovery import RestoredChain
     from tether.engine.slot.program import Program
 
