@@ -47,7 +47,7 @@ def test_a_query_of_the_version_before_is_continued(spark, tmp_path, name):
 
     query = make.query(spark, left_by(name, tmp_path), name, look)
     try:
-        query.awaitTermination()
+        query.processAllAvailable()
         assert [one.epoch for one in query.story() if one.what == "recovery"]
         counts = {row["k"]: row["count"] for row in query.table("totals").collect()}
         bound = query.bound()

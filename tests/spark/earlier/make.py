@@ -50,7 +50,6 @@ def query(spark, root: Path, name: str, output, **options):
             backup=str(root / "backup"),
             checkpoint=str(root / "checkpoint"),
             arena_dir=str(root / "arena"),
-            trigger={"availableNow": True},
             **options,
         )
     )
@@ -73,7 +72,7 @@ def main(kept: Path, name: str) -> None:
 
             faults = [Fault(point="before-attach", action="forget", marker=marker, slot=0, epoch=2)]
         running = query(spark, root, name, lambda _rows, _epoch: None, faults=faults)
-        running.awaitTermination()
+        running.processAllAvailable()
         running.stop()
         shutil.rmtree(kept, ignore_errors=True)
         for part in ("backup", "checkpoint"):
