@@ -231,10 +231,8 @@ def bound_of_query(
     drawn: dict[tuple[str, float | None], _Books] = {}
 
     def books_of(account: Account, now: float | None) -> _Books:
-        key = (account.operator, now)
-        if key not in drawn:  # every operator behind this one asks for them
-            drawn[key] = _books(account, now)
-        return drawn[key]
+        key = (account.operator, now)  # every operator behind this one asks for them
+        return drawn[key] if key in drawn else drawn.setdefault(key, _books(account, now))
 
     targets = [account for account in accounts if only in (None, account.operator)]
     told = [_summed(target, accounts, spread, shared, books_of) for target in targets]

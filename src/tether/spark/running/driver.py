@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tether.chaos.faults import reach
-from tether.core.errors import BadValueError
 from tether.core.ids import Epoch, epoch_after
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.lane import LanePlan
@@ -28,6 +27,7 @@ from tether.spark.logs.spool import Spool
 from tether.spark.logs.stream import SparkStream
 from tether.spark.logs.unbacked import note_unbacked, refuse_unbacked
 from tether.spark.running.after_loss import meanwhile_for
+from tether.spark.running.asking import ask_for_snapshot, table_of
 from tether.spark.running.available import AvailableRun
 from tether.spark.running.blame import told_to_spark
 from tether.spark.running.ending import end_lanes
@@ -354,35 +354,11 @@ class EpochDriver:
 
     def snapshot(self) -> None:
         """Begin a snapshot with the next epoch."""
-        keepers = [one.books.keeper for one in self.runners if one.books.keeper is not None]
-        if not keepers:
-            raise BadValueError(
-                "No snapshot can be taken.",
-                why="No epoch has run yet, or the query's policy takes no snapshots.",
-                do="Choose a policy with snapshots, such as tether.Barrier, and wait for an epoch.",
-            )
-        for keeper in keepers:
-            keeper.ask()
+        ask_for_snapshot(self.runners)
 
     def read_table(self, name: str, operator: str | None) -> DataFrame:
         """A table of an operator's resident state, as of its last committed epoch."""
-        if self._running is None:
-            raise BadValueError(
-                f"The table {name!r} cannot be read yet.",
-                why="No epoch has run.",
-                do="Wait for the first epoch, for example with processAllAvailable().",
-            )
-        prepared = self.query.named(operator)
-        lanes = self._running.runners
-        runner = next(one for one in lanes if prepared.name in one.books.operators)
-        if runner.catching_up.now is not None:
-            raise BadValueError(
-                f"The table {name!r} cannot be read now.",
-                why="After a loss some slots are reading the stream again, and are behind the others.",
-                do="Wait for them, for example with processAllAvailable().",
-            )
-        epoch = runner.committed_epoch
-        return runner.cluster.table(runner.orders, prepared.node, name, epoch)
+        return table_of(self.runners, self.query.named(operator), name)
 
     def drain(self) -> None:
         """Wait until every lane has done all epochs that Spark has begun."""
