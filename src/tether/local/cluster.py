@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tether.chaos.faults import Point
+    from tether.core.graph import SlotId
     from tether.engine.messages import Purpose
     from tether.engine.operators import CopyPlan, QueryOperator
     from tether.engine.ports import Orders, Statuses

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tether.engine.slot.resident import BoundState
     from tether.local.cluster import Feed
     from tether.local.nodes import Nodes
+    from tether.observe.story import Event
     from tether.operator import Operator
     from tether.protocols.copies import Seats
 
@@ -88,7 +89,9 @@ class LocalRun:
         self.store = store or MemoryStore()
         self.told: Counter[str] = Counter()
         """How often each kind of event happened; the story itself keeps the newest ones only."""
-        self.story = Story(lambda event: self.told.update((event.what,)))
+        self.promoted = 0
+        """Slots for which a copy came to speak."""
+        self.story = Story(self._count)
         self._stream = LocalStream()
         self._runs = itertools.count()
         self._meanwhile = self._make_meanwhile()
@@ -116,6 +119,11 @@ class LocalRun:
             feedback=self._make_feedback(),
             clock=self._clock,
         )
+
+    def _count(self, event: Event) -> None:
+        self.told[event.what] += 1
+        if event.what == "promoted":
+            self.promoted += len(event.detail["slots"])
 
     def _cluster(self, host: HeapHost) -> LocalCluster:
         return LocalCluster(

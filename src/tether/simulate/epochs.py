@@ -428,7 +428,7 @@ def simulate_epochs(
         recoveries=world.query.told["recovery"],
         losses=sum(ledger.totals["losses"] for ledger in ledgers),
         rewinds=world.query.told["rewound"],
-        promotions=sum(len(e.detail["slots"]) for e in events if e.what == "promoted"),
+        promotions=world.query.promoted,
         take_overs=world.query.told["taken-over"],
         fidelity=tuple(world.fidelity),
         frames=world.query.store.appended,
