@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def beside_kafka(experiment: Experiment, folder: Path, rows: int) -> None:
                     "Kafka, acks=all, synced": _sender(broker, "synced", rows // 20, "all"),
                 }
             )
-    except TetherError as error:
+    except (TetherError, OSError, subprocess.SubprocessError) as error:
         experiment.skipped["Kafka, acks=1 and acks=all"] = str(error)
 
 
@@ -55,8 +56,12 @@ def _sender(broker: Broker, topic: str, rows: int, acks: str) -> Callable[[], Me
             acks=acks,
             **{"batch.size": str(1000 * ROW_BYTES), "linger.ms": "5"},
         )
-        last = [line for line in told.splitlines() if "records sent" in line][-1]
-        sent, speed = re.match(r"(\d+) records sent, ([\d.]+) records/sec", last).groups()  # type: ignore[union-attr]
+        sums = re.findall(r"(\d+) records sent, ([\d.]+) records/sec", told)
+        if not sums:
+            raise TetherError(
+                "Kafka's load generator did not say how fast it was.", why=told[-300:]
+            )
+        sent, speed = sums[-1]  # those before are of parts of the run
         return Measurement([1000 * rows / float(speed)], int(sent) == rows, rows=rows)
 
     return send
