@@ -4,10 +4,9 @@ What lies beside this file was made with the sources of an earlier commit in a w
 and this version's environment:
 
     git worktree add ../earlier COMMIT
-    PYTHONPATH=../earlier/src scripts/run python tests/spark/earlier/make.py NAME
+    PYTHONPATH=../earlier/src .venv/bin/python tests/spark/earlier/make.py FOLDER POLICY
 
-Each holds four epochs of two slots; under approximate a slot was lost on the way. Of ``format-1`` only
-the manifest is kept: nothing else of it is read.
+Each holds four epochs of two slots. Of ``format-1`` only the manifest is kept: nothing else is read.
 """
 
 from __future__ import annotations
