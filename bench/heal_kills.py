@@ -33,8 +33,8 @@ SECONDS = 240.0
 STEADY = 6
 """Epochs at the pace of the input before a kill."""
 POLICIES = {
-    "rewind": tether.Barrier(60, mode="sync"),
-    "meanwhile": tether.Barrier(60, mode="sync", meanwhile="stale"),
+    "rewind": tether.Barrier(90, mode="sync"),
+    "meanwhile": tether.Barrier(90, mode="sync", meanwhile="stale"),
     "heal": tether.Approximate(1e6, heal=tether.Barrier(60)),
 }
 
@@ -163,6 +163,10 @@ class Subject:
     def strike(self, seed: int, behind: int) -> dict[str, float]:
         """SIGKILL an executor with many epochs since the snapshot; the input goes on meanwhile."""
         query, seen, feed = self.query, self._seen, self._feed
+        if self._name != "heal":  # both contenders go back equally far, whatever came before
+            query.snapshot()
+            feed.give(2)
+            query.processAllAvailable()
         feed.give(behind - STEADY)
         query.processAllAvailable()
         usual = statistics.median(epoch_times(query.recentProgress[-(behind - STEADY) :], 2)) / 1e3
