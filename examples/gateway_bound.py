@@ -128,6 +128,7 @@ def main(rounds: int, seed: int) -> dict[str, object]:
                 tolerance=tether.Approximate(THETA, L, GAMMA),
                 backup=str(work / "backup"),
                 checkpoint=str(work / "checkpoint"),
+                arena_scope="executor",  # as on machines of their own: state dies with its executor
             )
         )
         taken: dict[int, int] = {}
