@@ -19,7 +19,7 @@ import tether.backup
 from tether.backup import LocalStore, ObjectStore, StoreAddress
 from tether.backup.objectio import ObjectFolder
 from tether.core.errors import BackupError, BackupLockedError
-from tether.core.process import Owner
+from tether.process import Owner
 
 from .samples import record, run_epochs
 

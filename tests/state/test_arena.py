@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tether.core import process as process_module
+from tether import process as process_module
 from tether.core.errors import ArenaError
 from tether.state import (
     Arena,

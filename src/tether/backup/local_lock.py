@@ -13,7 +13,7 @@ import msgspec
 from tether.backup.files import explained, open_file, try_lock
 from tether.backup.protocol import HeldLock
 from tether.core.errors import BackupError, BackupLockedError
-from tether.core.process import Owner, process_numbers
+from tether.process import Owner, process_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ class LockOwner(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     """Unix seconds."""
     numbers: str = ""
-    """Where the process number has this meaning; see :func:`tether.core.process.process_numbers`."""
+    """Where the process number has this meaning; see :func:`tether.process.process_numbers`."""
     process_started: str = ""
     """By the kernel's clock, so that a later process of the same number is not taken for it."""
 

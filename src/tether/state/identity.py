@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from tether.core.process import Owner, boot_id
+from tether.process import Owner, boot_id
 from tether.state.header import LAYOUT
 
 __all__ = ["Identity", "Owner", "boot_id"]
