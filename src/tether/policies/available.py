@@ -50,7 +50,7 @@ class Available(MiniBatch):
         2.7
         >>> Available(delay=3.0, alpha=1)
         Traceback (most recent call last):
-        tether.core.errors.BadValueError: alpha=1 leaves no time to process a row within X. To mend it: \
+        tether.core.errors.BadValueError: alpha=1 leaves no time to process a row within X. What to do: \
 Give a number below 1.
     """
 

@@ -10,7 +10,9 @@ into a folder of everybody's (``pip install --target /tmp/…``) could find a st
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -65,6 +67,21 @@ def jar_path() -> Path:
             if built_from(JAR) != wanted:
                 build(sources, jars, JAR, wanted)
     return JAR
+
+
+@functools.cache
+def jar_for_spark() -> Path:
+    """The jar, or a copy of it where its path has a space: Spark finds no jar behind one.
+
+    Raises:
+        JarError: As ``jar_path``.
+    """
+    jar = jar_path()
+    if " " not in str(jar):
+        return jar
+    folder = Path(tempfile.mkdtemp(prefix="tether-jar-"))  # ours alone, so that nobody exchanges it
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(shutil.copy2(jar, folder))
 
 
 def own_sources(package: Path) -> list[Path]:
