@@ -251,6 +251,7 @@ def test_one_of_two_replicas_dies_or_stands_still(spark: Any, tmp_path: Path, nu
     assert stable_rows(replicas.exchange("a"), ["v", "count"]) == [(10 * at, 5) for at in range(7)]
 
 
+@pytest.mark.long
 def test_a_gateway_behind_an_exchange(spark: Any, tmp_path: Path) -> None:
     """What its producers say of time becomes the exchange's boundaries, without any rows, too."""
     with gateway(tmp_path / "store", "--stream", "s=at bigint", "--producers", "2") as process:

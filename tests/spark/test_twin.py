@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import pyarrow as pa
+import pytest
 from typer.testing import CliRunner
 
 import tether
@@ -128,6 +129,7 @@ def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_p
     assert all(row["_commit_version"] >= row["_epoch"] for row in history)
 
 
+@pytest.mark.long
 def test_a_source_without_a_limit_gives_the_twin_the_same_epochs(spark, tmp_path):
     tables = [pa.table({"k": [n % 3, n % 5, 7]}) for n in range(8)]
     injector = Injector(tmp_path / "strikes")
