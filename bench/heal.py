@@ -49,7 +49,13 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
     log = ResultLog(FOLDER / "heal" / name, identity, resume=resume)
     with scratch() as directory:
         session = open_cluster(
-            directory, locality_wait="60s", conf={"spark.scheduler.mode": "FAIR"}
+            directory,
+            locality_wait="60s",
+            conf={
+                "spark.scheduler.mode": "FAIR",
+                # Both go back as far as there are epochs since the first snapshot.
+                "spark.sql.streaming.minBatchesToRetain": "500",
+            },
         )
         outcomes = _struck(
             session, directory, log, blocks=blocks, kills=kills, rows=rows, seed=seed
