@@ -26,12 +26,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 import tether
 from bench.availability_racks import racks
 from bench.harness import Experiment, Goal, Measurement, say
+from bench.heal_kills import KEYS, epochs_of
 from bench.results import FOLDER, ResultLog, file_name
 from bench.streams import epoch_times, scratch
 from tether.algorithms.aggregate import KeyedAggregate
@@ -44,9 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-EXECUTORS, SLOTS, KEYS, WARM_UP = 3, 4, 1_000, 3
+EXECUTORS, SLOTS, WARM_UP = 3, 4, 3
 SCHEMA = "k long"
 SECONDS = 600.0
 """A machine that is busy with other things may take long to start an executor."""
@@ -137,7 +136,7 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
                 say(f"availability: failure {number} of {len(cases)}, {case.name}: {told}")
             outcomes.append(found.detail)
         cost = Experiment("availability", seed=seed, repeats=1 if quick else 3, log=log)
-        write_epochs(directory / "in", _epochs((8 if quick else 25) + WARM_UP, rows * 4, seed))
+        write_epochs(directory / "in", epochs_of((8 if quick else 25) + WARM_UP, rows * 4, seed))
         one = partial(_measure, session, directory, rows * 4)
         plain = tether.Barrier(INTERVAL, mode="sync")
         half = tether.PartiallyActive(share=0.5, snapshots=plain)
@@ -192,11 +191,6 @@ def _cluster() -> Iterator[SparkSession]:
         session.stop()
 
 
-def _epochs(epochs: int, rows: int, seed: int) -> list[pa.Table]:
-    random = np.random.default_rng(seed)
-    return [pa.table({"k": random.integers(0, KEYS, rows)}) for _ in range(epochs)]
-
-
 def _start(session: SparkSession, work: Path, policy: Any, sink: Any) -> Any:
     return (
         tether.stream(read_epochs(session, work / "in", SCHEMA))
@@ -216,7 +210,7 @@ def _fail_once(session: SparkSession, work: Path, case: Case) -> dict[str, float
     """One query, one failure with some epochs since its snapshot; the input goes on meanwhile."""
     # The driver is one of those that are registered.
     _await("executors", lambda: len(live_executors(session.sparkContext)) == EXECUTORS + 1)
-    tables, seen = _epochs(300, case.rows, case.seed), Seen()
+    tables, seen = epochs_of(300, case.rows, case.seed), Seen()
     write_epochs(work / "in", tables[: WARM_UP + 1])
     query = _start(session, work, _policy(case.name), seen)
     query.processAllAvailable()

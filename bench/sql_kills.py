@@ -22,7 +22,7 @@ from bench.sql_runs import (
 )
 from bench.streams import epoch_times, scratch
 from tether.cli.session import open_session
-from tether.sql.jar import jar_path
+from tether.sql.jar import jar_path, without_spaces
 from tether.testing.cluster import standalone_cluster
 from tether.testing.epochs import write_epochs
 
@@ -52,7 +52,7 @@ def measure_kills(experiment: Experiment, seed: int) -> None:
         session = open_session(
             cluster.url,
             conf={
-                "spark.jars": str(jar_path()),
+                "spark.jars": str(without_spaces(jar_path())),
                 "spark.executor.memory": "700m",
                 "spark.sql.shuffle.partitions": "2",
                 # The place of a store that is gone is waited for; that is Spark's, and long by default.

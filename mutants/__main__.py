@@ -50,16 +50,19 @@ def main() -> None:
         random.Random(chosen.seed).shuffle(some)  # noqa: S311 - chance, not secrecy
         some = some[:QUICK]
     warm_up()
-    so_far = {} if chosen.again else _so_far()
+    # The baseline of a part says nothing of the rest: only a run of all of them is gone on with.
+    whole = not (chosen.only or chosen.quick or chosen.no_baseline)
+    now = commit()
+    so_far = _so_far(now) if whole and not chosen.again else {}
     with copy_of_the_tree() as copy:
         if not chosen.no_baseline and not so_far:
             _baseline(copy, some, chosen.longest)
         tries = [one for one in some if chosen.excused or not one.survives]
-        results = _planted(copy, tries, chosen.longest, so_far, note=not chosen.no_baseline)
+        results = _planted(copy, tries, chosen.longest, so_far, now if whole else None)
     surviving = [name for name, one in results.items() if one["outcome"] == "survived"]
     broken = [name for name, one in results.items() if one["outcome"] == "broken"]
     if not chosen.only and not chosen.no_baseline:
-        _write(RESULT, _report(results, quick=chosen.quick, surviving=surviving))
+        _write(RESULT, _report(now, results, quick=chosen.quick, surviving=surviving))
     excused = sum(bool(one.survives) for one in some)
     print(
         f"mutants: {len(results)} planted, {len(surviving)} survived; {excused} have an excuse"
@@ -90,8 +93,9 @@ def _baseline(copy: Path, mutants: list[Mutant], longest: float) -> None:
 
 
 def _planted(
-    copy: Path, mutants: list[Mutant], longest: float, so_far: dict[str, Any], *, note: bool
+    copy: Path, mutants: list[Mutant], longest: float, so_far: dict[str, Any], note: str | None
 ) -> dict[str, dict[str, Any]]:
+    """Plant what is not known yet; results are noted for the commit ``note``, if there is one."""
     results = {}
     for number, mutant in enumerate(mutants, 1):
         if mutant.name in so_far:
@@ -110,7 +114,7 @@ def _planted(
             "why": mutant.survives if outcome == "excused" else mutant.why,
         }
         if note:
-            _write(SO_FAR, {"commit": commit(), "results": so_far | results})
+            _write(SO_FAR, {"commit": note, "results": so_far | results})
         by = f" by {ended.failed}" if ended.failed else ""
         print(
             f"{number:4}/{len(mutants)} {outcome:8} {mutant.name}{by} ({ended.seconds:.0f} s)",
@@ -121,10 +125,10 @@ def _planted(
     return results
 
 
-def _so_far() -> dict[str, Any]:
+def _so_far(now: str) -> dict[str, Any]:
     """What a run that was stopped has found out about this very commit, after its baseline."""
     noted: dict[str, Any] = json.loads(SO_FAR.read_text()) if SO_FAR.exists() else {}
-    if noted.get("commit") != commit() or noted["commit"].endswith("-dirty"):
+    if noted.get("commit") != now or now.endswith("-dirty"):
         return {}
     found: dict[str, Any] = noted["results"]
     print(f"mutants: {len(found)} are known of this commit; --again for all of them")
@@ -145,9 +149,11 @@ def _outcome(mutant: Mutant, ended: Try) -> str:
     return "broken"
 
 
-def _report(results: dict[str, Any], *, quick: bool, surviving: list[str]) -> dict[str, Any]:
+def _report(
+    now: str, results: dict[str, Any], *, quick: bool, surviving: list[str]
+) -> dict[str, Any]:
     return {
-        "commit": commit(),
+        "commit": now,
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
         "quick": quick,
         "planted": len(results),

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from bench.contenders.slow_files import COUNT, LATENCY
-from tether.sql.jar import build, built_from, spark_jars
+from tether.sql.jar import build, built_from, spark_jars, without_spaces
 
 SOURCES = Path(__file__).resolve().parents[1] / "jvm"
 JAR = SOURCES.parent / "results" / "tether-bench.jar"
@@ -37,6 +37,6 @@ def slow_settings(latency: float, counter: Path | None = None) -> dict[str, str]
     if counter is not None:
         os.environ[COUNT] = str(counter)
     return {
-        "spark.driver.extraClassPath": str(slow_jar()),
+        "spark.driver.extraClassPath": str(without_spaces(slow_jar())),
         "spark.hadoop.fs.slow.impl": "tether.bench.SlowFileSystem",
     }

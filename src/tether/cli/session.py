@@ -63,4 +63,10 @@ def open_session(
         builder = builder.config("spark.executor.memory", "512m")
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if " " in os.environ["PYSPARK_PYTHON"]:
+        # Spark asks a shell for such a Python without quoting it, and then looks for no source.
+        from tether.sources.gateway.spark_source import register  # noqa: PLC0415 - rarely needed
+
+        register(session)
+    return session

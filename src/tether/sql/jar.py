@@ -70,13 +70,8 @@ def jar_path() -> Path:
 
 
 @functools.cache
-def jar_for_spark() -> Path:
-    """The jar, or a copy of it where its path has a space: Spark finds no jar behind one.
-
-    Raises:
-        JarError: As ``jar_path``.
-    """
-    jar = jar_path()
+def without_spaces(jar: Path) -> Path:
+    """A jar, or a copy of it where its path has a space: Spark finds no jar behind one."""
     if " " not in str(jar):
         return jar
     folder = Path(tempfile.mkdtemp(prefix="tether-jar-"))  # ours alone, so that nobody exchanges it

@@ -9,7 +9,7 @@ import msgspec
 from tether.core.budget import Budget
 from tether.core.checks import count
 from tether.core.errors import BadValueError, QueryRefusedError
-from tether.sql.jar import jar_for_spark
+from tether.sql.jar import jar_path, without_spaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,7 +173,7 @@ def builder(
     )
     known = getattr(session_builder, "_options", {})
     for name, value in (
-        ("spark.jars", str(jar_for_spark())),
+        ("spark.jars", str(without_spaces(jar_path()))),
         ("spark.sql.extensions", EXTENSIONS),
         ("spark.sql.streaming.streamingQueryListeners", LISTENER),
     ):
@@ -271,5 +271,5 @@ def load_class(spark: SparkSession, name: str) -> Any:
     except Exception as absent:
         if "ClassNotFoundException" not in str(absent):
             raise
-        spark.sql(f"ADD JAR '{jar_for_spark()}'")
+        spark.sql(f"ADD JAR '{without_spaces(jar_path())}'")
         return loaders.currentThread().getContextClassLoader().loadClass(name)

@@ -154,11 +154,7 @@ class Arena:
             words[MAGIC_WORD] = MAGIC  # last: before this the arena is never taken for good
         except OSError as error:
             lock.release()
-            raise ArenaError(
-                f"The arena {directory.name} cannot be made.",
-                why=str(error),
-                do="Check the arena directory's permissions and free space.",
-            ) from error
+            raise _not_made(directory, error) from error
         except BaseException:
             lock.release()
             raise
@@ -194,11 +190,7 @@ class Arena:
             return Arena(directory, other._lock)
         except OSError as error:
             other.destroy()
-            raise ArenaError(
-                f"The arena {directory.name} cannot be made.",
-                why=str(error),
-                do="Check the arena directory's permissions and free space.",
-            ) from error
+            raise _not_made(directory, error) from error
 
     def valid(self) -> bool:
         """Whether the directory still holds this arena and not a newer one, or none."""
@@ -267,6 +259,14 @@ def only_arena(directory: Path) -> bool:
     """Whether a directory holds (what is left of) an arena and nothing else."""
     names = [path.name for path in directory.iterdir()]
     return LOCK in names and all(_OURS.fullmatch(name) for name in names)
+
+
+def _not_made(directory: Path, error: OSError) -> ArenaError:
+    return ArenaError(
+        f"The arena {directory.name} cannot be made.",
+        why=str(error),
+        do="Check the arena directory's permissions and free space.",
+    )
 
 
 def _wipe(directory: Path) -> None:

@@ -39,7 +39,7 @@ from tether.engine.writing.items import pack_items, unpack_items
 from tether.engine.writing.writer import SlotWriter
 from tether.output import Output
 from tether.policies.events import BarrierAligned, EpochApplied, RowsReady, WindowEnd
-from tether.policies.instructions import BackUpState, Cause
+from tether.policies.instructions import BackUpState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -270,8 +270,7 @@ class SlotEpoch(Watch):
             # What the state takes for durable, an earlier policy may have written into a snapshot that
             # was never completed. And rows that are logged from here on need a whole state of here.
             draft.policy_state, _ = self._policy.step(draft.policy_state, event, self._placement)
-            cause: Cause = "every-items" if self._policy.recovery.logs_rows else "flush"
-            policy.back_up_whole(draft, BackUpState(target=0.0, cause=cause))
+            policy.back_up_whole(draft, BackUpState(target=0.0, cause="flush"))
         else:
             policy.tell(draft, event)
         for window in self._applied.ended:

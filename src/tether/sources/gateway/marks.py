@@ -14,16 +14,17 @@ import mmap
 import os
 import struct
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tether.backup.files import opened, read_whole, write_all
+from tether.process import boot_id
 from tether.protocols.lost_items import MarkedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 _HEAD = struct.Struct("<IH")
 ROLL_BYTES = 1 << 20
@@ -43,14 +44,6 @@ class Marks(NamedTuple):
     """By producer, the newest of its numbers before those of ``runs``."""
     committed: int
     received: int
-
-
-def boot_id() -> str:
-    """Names the time since the machine was started."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:  # pragma: no cover - not Linux: never believed
-        return os.urandom(8).hex()
 
 
 class MarkFile:
