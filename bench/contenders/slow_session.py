@@ -24,7 +24,7 @@ def slow_jar() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if built_from(JAR) != wanted:
             build(sources, jars, JAR, wanted)
-    return JAR
+    return without_spaces(JAR)
 
 
 def slow_settings(latency: float, counter: Path | None = None) -> dict[str, str]:
@@ -37,6 +37,6 @@ def slow_settings(latency: float, counter: Path | None = None) -> dict[str, str]
     if counter is not None:
         os.environ[COUNT] = str(counter)
     return {
-        "spark.driver.extraClassPath": str(without_spaces(slow_jar())),
+        "spark.driver.extraClassPath": str(slow_jar()),
         "spark.hadoop.fs.slow.impl": "tether.bench.SlowFileSystem",
     }
