@@ -27,8 +27,10 @@ def refuse_lost(runner: Runner[Any], epoch: Epoch) -> None:
         LostStateError: Slots have lost what only the whole query can restore.
     """
     books = runner.books
-    # Asked for in any case: it is about the time since the last epoch.
-    if not runner.cluster.shaken() or books.keeper is None or runner.catching_up.now is not None:
+    if books.keeper is None:
+        return  # slots restore themselves
+    # Asked for in every epoch: it is about the time since the last one.
+    if not runner.cluster.shaken() or runner.catching_up.now is not None:
         return
     newest = books.newest_snapshot(epoch)
     durable = epoch_before(books.first_epoch) if newest is None else newest.epoch
