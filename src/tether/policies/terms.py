@@ -44,10 +44,12 @@ def counted(
 ) -> tuple[Loss, ...]:
     """A slot's losses as the bound under a policy counts them: all, in full, and each once.
 
-    What was lost under the policy's own terms is paid from its budget. Of what was lost under others,
-    the budget pays as much as it would have allowed at that loss's place among all; the rest widens the
-    bound, like an unreadable backup. With a window it pays nothing, for it is given back as the
-    stream goes on. So for any history of policies the losses that a budget pays for stay within it.
+    What was lost under the policy's own terms is paid from its budget, as far as that goes. An exact
+    policy has none; yet its account may hold a loss under its own terms, found while another policy was
+    in force that could not make it good. Of what was lost under other terms, the budget pays as much as
+    it would have allowed at that loss's place among all; the rest widens the bound, like an unreadable
+    backup. With a window it pays nothing, for it is given back as the stream goes on. So for any history
+    of policies the losses that a budget pays for stay within it.
 
     Args:
         records: The slot's account, in any order.
@@ -68,9 +70,10 @@ def counted(
     losses = []
     # A loss whose epoch is not known (-1) has no place in a window, so it never leaves one.
     for place, record in enumerate(sorted(records, key=lambda one: (one.epoch, one.lost))):
-        paid = record.at_most
+        allowed = policy.budget.max_state_error
         if record.under != terms:
-            paid = min(paid, _allowed(policy, placement, Failures(place)))
+            allowed = _allowed(policy, placement, Failures(place))
+        paid = min(record.at_most, allowed)
         losses.append(
             Loss(
                 epoch=record.epoch,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tether.testing.judge import Answer
 
 LOSING = ("forget", "tear")
+_LARGEST = (1 << 63) - 1
 
 
 def judged(program: Program, entries: list[dict[str, Any]], outcome: Outcome) -> None:
@@ -142,7 +143,15 @@ def _measures(stage: Stage) -> dict[str, Measure]:
 
 def _measure(state: State) -> Measure:
     norm = {"difference": "l1", "own": "l1"}.get(state.divergence, state.divergence)
-    return Measure(norm, state.weight, float(state.start))
+    return Measure(norm, state.weight, _start(state))
+
+
+def _start(state: State) -> float:
+    """What an absent key stands for: of whole numbers, infinity is the largest that int64 can hold."""
+    start = float(state.start)
+    if state.dtype == "float64" or math.isfinite(start):
+        return start
+    return _LARGEST if start > 0 else -_LARGEST - 1
 
 
 def _kept(stage: Stage, covered: list[set[Any]] | None) -> dict[str, set[Any]] | None:
