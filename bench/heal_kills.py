@@ -172,23 +172,23 @@ class Subject:
         usual = statistics.median(epoch_times(query.recentProgress[-(behind - STEADY) :], 2)) / 1e3
         # The epochs of the last second are at the pace of the input, half of what is possible.
         feed.every, from_epoch = 2 * usual, len(feed.keys)
-        _await(lambda: len(seen.stable) >= from_epoch + STEADY)
+        _await(lambda: len(seen.stable) >= from_epoch + STEADY, query)
         before = statistics.median(epoch_times(query.recentProgress[-STEADY:], 0))
         first = query.lastProgress["batchId"]
         told = len(query.story())
         self._whole.append((self._since, max(seen.stable) + 1))
-        _await(lambda: _living() >= SLOTS)  # the one that died last has been replaced
+        _await(lambda: _living() >= SLOTS, query)  # the one that died last has been replaced
         slots = sorted(report["executor"] for report in query.slots())
         victim = int(slots[seed % len(slots)].split(":")[1])
         struck = time.monotonic()
         kill(victim)
         over = "rewound" if self._name == "rewind" else "taken-over"
-        _await(lambda: any(event.what == over for event in query.story()[told:]))
+        _await(lambda: any(event.what == over for event in query.story()[told:]), query)
         done = time.monotonic()
         during = [one for one in query.recentProgress if one["batchId"] > first]
         during = epoch_times(during, 0)
         given = len(feed.keys)
-        _await(lambda: max(seen.stable, default=0) >= given - 1)
+        _await(lambda: max(seen.stable, default=0) >= given - 1, query)
         feed.every = None
         caught_up = time.monotonic()
         query.processAllAvailable()
@@ -230,9 +230,16 @@ def _living() -> int:
     return sum("CoarseGrained" in command_of(pid) for pid in descendants(os.getpid()))
 
 
-def _await(condition: Callable[[], bool]) -> None:
+def _await(condition: Callable[[], bool], query: Any) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing happened in {SECONDS:.0f} s")
+            raise TimeoutError(f"nothing happened in {SECONDS:.0f} s; {_where(query)}")
         time.sleep(0.02)
+
+
+def _where(query: Any) -> str:
+    """What a query was about: enough to tell a hang from a twin that is too slow."""
+    told = "; ".join(f"{one.what} at {one.epoch}: {one.cause}" for one in query.story()[-12:])
+    how = f"healing: {query.healing()}; exception: {query.exception()}"
+    return f"{how}; progress: {query.lastProgress}; the story ends: {told}"
