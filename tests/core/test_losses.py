@@ -243,6 +243,13 @@ def test_an_exact_policy_pays_for_nothing_and_one_without_backups_for_all() -> N
     assert (loss.at_most, loss.extra) == (5.0, math.inf)
 
 
+def test_an_exact_policy_does_not_pay_for_a_loss_under_its_own_terms_either() -> None:
+    """Another policy found it, which could not make it good: the ceiling is to say so."""
+    for policy in (MiniBatch(), UpstreamBackup(), Barrier(3)):
+        (loss,) = counted([record(30.0, 5, terms_of(policy, PLACE))], policy, PLACE, None)
+        assert (loss.at_most, loss.extra) == (0.0, 30.0)
+
+
 def test_losses_under_the_same_terms_are_paid_however_many_windows_ago() -> None:
     policy = Approximate(40, window=Sliding(3, "epochs"))
     mine = [record(20.0, epoch, terms_of(policy, PLACE)) for epoch in (1, 10, 20)]
