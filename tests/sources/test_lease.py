@@ -66,6 +66,45 @@ def test_of_two_that_ask_at_once_one_gets_it(
     assert not one.hold()
 
 
+def test_one_that_stood_still_between_its_look_and_its_file_does_not_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one took the same number and went on, so that the number was free again."""
+    clock = Clock()
+    one, other = leases(tmp_path, clock)
+    create = LocalFolder.create
+
+    def stopped(self: LocalFolder, name: str, data: bytes) -> None:
+        monkeypatch.setattr(LocalFolder, "create", create)
+        assert other.hold()
+        clock.now += 6  # time to renew it
+        assert other.hold()
+        create(self, name, data)
+
+    monkeypatch.setattr(LocalFolder, "create", stopped)
+    assert not one.hold()
+    assert not one.hold()
+    assert other.hold()
+    assert len(list((tmp_path / "lease" / "lease").iterdir())) == 1
+
+
+def test_one_that_stood_still_for_longer_than_the_lease_lasts_does_not_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    one, other = leases(tmp_path, clock)
+    create = LocalFolder.create
+
+    def stopped(self: LocalFolder, name: str, data: bytes) -> None:
+        monkeypatch.setattr(LocalFolder, "create", create)
+        create(self, name, data)
+        clock.now += 11
+
+    monkeypatch.setattr(LocalFolder, "create", stopped)
+    assert not one.hold()
+    assert other.hold()
+
+
 def test_without_the_store_everybody_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

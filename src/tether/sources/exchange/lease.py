@@ -95,14 +95,16 @@ class Lease:
                 return False
             until = now + self._seconds
             self._folder.create(_name(number + 1), seal(_Held(holder=self._holder, until=until)))
+            self._folder.delete([_name(number)])
+            if self._too_late(number + 1):
+                return False
         except FileExistsError:
             return False  # another one was quicker
         except BackupError as error:
             _log.warning("Nobody can tell who is to correct its answers first: %s", error)
             return True
         self._until = until
-        self._folder.delete([_name(number)])
-        return True
+        return until > self._clock()  # this process may have stood still meanwhile
 
     def release(self) -> None:
         """Let another one have it, if this one has."""
@@ -114,8 +116,17 @@ class Lease:
             if held is not None and held.holder == self._holder:
                 self._folder.create(_name(number + 1), seal(_Held(holder=self._holder, until=0.0)))
                 self._folder.delete([_name(number)])
+                self._too_late(number + 1)
         except (FileExistsError, BackupError) as error:
             _log.warning("The lease could not be given back, and ends by itself: %s", error)
+
+    def _too_late(self, taken: int) -> bool:
+        """Whether another one went on from here meanwhile: its file of this number was deleted again."""
+        # So a process that stood still between its look and its file must look once more.
+        if self._newest()[0] == taken:
+            return False
+        self._folder.delete([_name(taken)])
+        return True
 
     def _newest(self) -> tuple[int, _Held | None]:
         names = list(self._folder.sizes(_FOLDER))
