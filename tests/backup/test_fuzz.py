@@ -188,7 +188,6 @@ def test_no_module_that_reads_stored_data_unpickles() -> None:
     assert found == {
         "engine/slot/resident.py",  # the operator, from the closure
         "engine/slot/program.py",  # the same, before its kind of store is opened
-        "engine/query/rescaling.py",  # the same, on the driver
         "state/river.py",  # allow_pickle=True alone
         "backup/opening.py",  # in its doctest
     }

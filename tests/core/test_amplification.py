@@ -219,7 +219,7 @@ def test_each_operator_with_a_budget_of_its_own() -> None:
 def test_an_exact_operator_leaves_the_promise_of_the_next_one_whole() -> None:
     spread = amplification_of({"a": 1.0, "b": 1.0}, {("a", "b"): math.inf})
     accounts = [
-        Account(operator="a", budget=Budget(), facts=()),
+        Account(operator="a", budget=Budget(), facts=(), exact=True),
         Account(operator="b", budget=Budget(max_state_error=7), facts=()),
     ]
     now = bound_of_query(accounts, spread)
@@ -245,3 +245,36 @@ def test_what_one_operators_window_has_left_may_still_be_in_another() -> None:
     assert spent(2.0, window, now=3.0) == 10.0  # the one behind is still in that window
     assert spent(math.inf, window, now=9.0) == math.inf
     assert spent(math.inf, Sliding(2, "epochs"), now=9.0) == math.inf
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_loss_that_no_divergence_sees_counts_where_anything_may_come_of_it(
+    *, exact: bool, saved: bool, lost: bool
+) -> None:
+    """A table of which the number of keys counts may lose all its values, at no cost."""
+    losses = (Loss(epoch=1, at_most=0.0),) if lost else ()
+    facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=0.0, losses=losses, saved=saved)
+    accounts = [
+        Account(operator="a", budget=Budget(), facts=(facts,), exact=exact),
+        Account(operator="b", budget=Budget(max_state_error=7), facts=()),
+    ]
+    grown, risked = {"a": 1.0, "b": 1.0}, not exact and not saved
+    spread = amplification_of(grown, {("a", "b"): math.inf})
+    behind = bound_of_query(accounts, spread).operators[1]
+    assert behind.spent == (math.inf if lost else 0.0)
+    assert behind.worst_now == (math.inf if lost or risked else 0.0)
+    assert behind.promised == (7.0 if exact else math.inf)
+    assert behind.unbounded_by == (() if exact and not lost else ("a",))
+    known = bound_of_query(accounts, amplification_of(grown, {("a", "b"): 2.0}))
+    assert (known.worst_now, known.operators[0].worst_now) == (0.0, 0.0)
+
+
+def test_lost_items_are_no_loss_that_a_divergence_has_not_seen() -> None:
+    fed = Loss(epoch=1, at_most=0.0, items=3)
+    facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=0.0, losses=(fed,))
+    accounts = [Account(operator=name, budget=Budget(), facts=()) for name in "ab"]
+    accounts[0] = Account(operator="a", budget=Budget(), facts=(facts,))
+    spread = amplification_of({"a": 1.0, "b": 1.0}, {("a", "b"): math.inf})
+    assert bound_of_query(accounts, spread).operators[1].spent == 0.0

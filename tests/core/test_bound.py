@@ -218,12 +218,15 @@ def test_a_sum_of_losses_is_never_rounded_down() -> None:
 def test_an_operator_that_is_exact_now_may_have_lost_something_before() -> None:
     lost = facts(Loss(epoch=2, at_most=0.0, extra=5.0))
     accounts = [
-        Account(operator="count", budget=Budget(), facts=(lost,)),
-        Account(operator="b", budget=Budget(), facts=()),
+        Account(operator="count", budget=Budget(), facts=(lost,), exact=True),
+        Account(operator="b", budget=Budget(), facts=(), exact=True),
     ]
     spread = amplification_of({"count": 1.0, "b": 1.0}, {("count", "b"): math.inf})
     now = bound_of_query(accounts, spread)
     assert now.operators[1].unbounded_by == ("count",)
     assert now.unknown == (("count", "b"),)
-    never = [Account(operator="count", budget=Budget(), facts=(facts(),)), accounts[1]]
+    never = [
+        Account(operator="count", budget=Budget(), facts=(facts(),), exact=True),
+        accounts[1],
+    ]
     assert bound_of_query(never, spread).operators[1].unbounded_by == ()

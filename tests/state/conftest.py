@@ -5,12 +5,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from tether.state import Arena, Identity, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tether.state import Table
 
 ME = Identity(query="q", operator="count", slot=0, slots=1, fingerprint="f")
 
@@ -56,3 +59,12 @@ def reattach() -> Callable[[Arena], Arena]:
         return found
 
     return again
+
+
+@pytest.fixture
+def table(state: SlotState) -> Table:
+    """A table with columns of all kinds, in its first epoch."""
+    columns = {"n": "int64", "x": "float64", "seen": "uint8"}
+    made = state.table("t", {"k": pa.int64()}, columns, starts={"n": 0})
+    state.begin(0)
+    return made

@@ -103,10 +103,37 @@ def test_a_half_made_arena_is_refused(arena: Arena, identity: Identity) -> None:
     assert Arena.attach(arena.directory, identity) is None
 
 
+@pytest.mark.parametrize("left", ["whole", "not-finished", "no-head", "only-lock", "nothing"])
+def test_what_is_left_of_an_arena_is_discarded(arena: Arena, identity: Identity, left: str) -> None:
+    """Whoever makes or removes one may be killed at any step; the memory is given back all the same."""
+    fill(arena)
+    arena.header.slot.words[MAGIC_WORD] *= left != "not-finished"
+    arena.release()
+    for path in list(arena.directory.iterdir()):
+        gone = {"no-head": path.name == "head", "only-lock": path.name != "lock", "nothing": True}
+        if gone.get(left, False):
+            path.unlink()
+    Arena.discard(arena.directory, identity)
+    assert not arena.directory.exists()
+    Arena.discard(arena.directory, identity)
+
+
+def test_the_arena_of_another_or_in_use_is_not_discarded(arena: Arena, identity: Identity) -> None:
+    with pytest.raises(ArenaError, match="in use"):
+        Arena.discard(arena.directory, identity, wait=0)
+    arena.release()
+    Arena.discard(arena.directory, dataclasses.replace(identity, slots=identity.slots + 1))
+    found = Arena.attach(arena.directory, identity)
+    assert isinstance(found, Arena)
+    found.release()
+
+
 def test_other_files_are_never_removed(tmp_path: Path, identity: Identity) -> None:
     (tmp_path / "precious").write_text("data")
     with pytest.raises(ArenaError, match="not an arena's"):
         Arena.create(tmp_path, identity)
+    with pytest.raises(ArenaError, match="not an arena's"):
+        Arena.discard(tmp_path, identity)
     assert (tmp_path / "precious").read_text() == "data"
 
 
@@ -201,13 +228,15 @@ def test_sweeping(tmp_path: Path, identity: Identity, monkeypatch: pytest.Monkey
     lock.acquire(0)
     lock.release()
     (tmp_path / "half" / "head").touch()
+    shutil.copytree(tmp_path / "node", tmp_path / "half-removed")
+    (tmp_path / "half-removed" / "head").unlink()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "lock").touch()
     (tmp_path / "foreign" / "data").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     swept = sweep(tmp_path)
-    assert {path.name for path in swept} == {"gone", "reused", "old", "half"}
+    assert {path.name for path in swept} == {"gone", "reused", "old", "half", "half-removed"}
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"mine", "node", "held", "foreign", "empty", "file"}
     assert sweep(tmp_path / "nowhere") == []

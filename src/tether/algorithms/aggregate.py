@@ -113,6 +113,7 @@ class KeyedAggregate(Operator):
         self._types = {out: _sum_type(schema, column) for out, column in self._sums.items()}
         # Sums of broken numbers depend on the order of the rows, in their last digits.
         self.repeats = all(isinstance(kind, LongType) for kind in self._types.values())
+        self.merges = self.repeats
         floating = [out for out, kind in self._types.items() if isinstance(kind, DoubleType)]
         self._skipping = floating if self._skips else []
         self._nullable = [

@@ -33,6 +33,7 @@ class Grep(Operator):
     """
 
     repeats = True
+    merges = True
 
     def __init__(self, pattern: str, column: str = "value", *, ignore_case: bool = False) -> None:
         self._pattern, self._column, self._ignore_case = pattern, column, ignore_case
@@ -66,6 +67,7 @@ class MergedLines(Operator):
     """
 
     repeats = True
+    merges = True
 
     def bind(self, schema: StructType, key: list[str]) -> None:
         """Rows go out as they come in."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -87,6 +87,7 @@ class GroupedParts(Operator):
     """
 
     disjoint = True  # the tables' key is the key that rows are routed by
+    alike: ClassVar[Mapping[str, Literal["max", "min"]]] = {"ended": "max"}
 
     def __init__(
         self,
@@ -129,6 +130,7 @@ class GroupedParts(Operator):
         fields += [StructField(name, _SPARK[kind]) for name, kind in self._kept.items()]
         self.output = StructType(fields)
         self.repeats = "float64" not in {part.kind for part in self._parts if part.how == "add"}
+        self.merges = self.repeats and self._window_end is None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_combined"}

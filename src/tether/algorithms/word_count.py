@@ -61,6 +61,7 @@ class PartialCounts(Operator):
 
     output = "word string, count bigint"
     repeats = True
+    merges = True
 
     def __init__(self, column: str = "value") -> None:
         self._column = column
@@ -90,6 +91,7 @@ class MergedCounts(Operator):
 
     output = "word string, count bigint"
     repeats = True
+    merges = True
 
     def bind(self, schema: StructType, key: list[str]) -> None:
         """Whether each word has a slot of its own: by any other key its counts are spread."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitLog
     from tether.backup.frames import FrameRef
-    from tether.backup.mark import LogMark
+    from tether.backup.mark import Mark
 
 
 class Expected(NamedTuple):
@@ -52,7 +52,7 @@ class Audit(NamedTuple):
 
 def audit(
     log: CommitLog,
-    mark: LogMark | None,
+    mark: Mark | None,
     frames: Iterable[tuple[FrameRef, FrameHeader | BackupUnreadableError]],
     expected: Expected,
 ) -> Audit:
@@ -82,7 +82,7 @@ def audit(
     return Audit(problems, records)
 
 
-def _told(mark: LogMark | None) -> LogEnd | None:
+def _told(mark: Mark | None) -> LogEnd | None:
     """Where the log ended by its mark; nothing where that cannot be read."""
     try:
         return mark.read() if mark is not None else None

@@ -82,9 +82,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 def read_whole(path: Path) -> bytes:
     """All bytes of a plain file."""
-    with opened(path, os.O_RDONLY) as descriptor:
-        data = bytearray(os.fstat(descriptor).st_size)
-        return bytes(data[: read_exactly(descriptor, memoryview(data), 0)])
+    with open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
+        return file.readall()
 
 
 def try_lock(descriptor: int) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitWriter
     from tether.backup.commits import CommitRecord
-    from tether.backup.mark import LogMark
+    from tether.backup.mark import Mark
     from tether.backup.protocol import HeldLock
     from tether.core.ids import Epoch
 
@@ -22,7 +22,7 @@ class LogOwner(ABC):
     def __init__(self) -> None:
         self._lock: HeldLock | None = None
         self._commits: CommitWriter | None = None
-        self._mark: LogMark | None = None
+        self._mark: Mark | None = None
 
     @abstractmethod
     def _open_commits(self) -> CommitWriter:
@@ -37,7 +37,7 @@ class LogOwner(ABC):
         self._commits.begin(committed_epoch, every_epoch=every_epoch, gap=gap, records=records)
         return self._commits.end
 
-    def keep_mark(self, mark: LogMark) -> None:
+    def keep_mark(self, mark: Mark) -> None:
         """Tell the log's end in a second place; see :meth:`BackupStore.keep_mark`."""
         require_lock(self._lock, "open the commit log")
         if self._commits is None:

@@ -35,6 +35,19 @@ ADVICE = {
 _LONGEST_SHOWN = 120
 
 
+class StoredOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """What must be known of an operator to divide its state anew while no program runs."""
+
+    refused: str
+    """Why its state cannot be divided by key; empty if it can."""
+    recovery: str
+    """Name of the policy's recovery strategy."""
+    senders: tuple[str, ...] = ()
+    """Operators whose rows come to it, at first or second hand."""
+    alike: dict[str, str] = {}
+    """Numbers that each slot may have from any other: by what they are put together, "max" or "min"."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Identity of a store.
 
@@ -54,6 +67,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds."""
     fingerprint: dict[str, Any]
     """Plain JSON values by part: ``program``, ``state``, ``slots``, ``policy``, ``keys``."""
+    operators: dict[str, StoredOperator] = {}
+    moved: dict[str, int] = {}
+    """Of operators whose number of slots was changed by a command: the number now. The fingerprint has
+    the one that the program says."""
+    moving: dict[str, int] = {}
+    """The numbers that a change which has begun leads to: the commit log says whether it is done."""
 
     @classmethod
     def new(

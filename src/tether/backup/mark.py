@@ -9,7 +9,7 @@ directory that was put back as a whole goes unnoticed.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,18 @@ from tether.core.errors import BackupUnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class Mark(Protocol):
+    """Where the end of a commit log is told besides, wherever that is."""
+
+    def write(self, end: LogEnd) -> None:
+        """Tell how far the log goes now."""
+        ...
+
+    def read(self) -> LogEnd | None:
+        """How far the log went; ``None`` where nothing was ever told."""
+        ...
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -25,8 +25,30 @@ if TYPE_CHECKING:
     from tether.backup.commits import CommitRecord
     from tether.backup.frames import Frame, FrameHeader
     from tether.backup.manifest import Manifest
-    from tether.backup.mark import LogMark
+    from tether.backup.mark import Mark
     from tether.core.errors import BackupUnreadableError
+
+
+class MemoryMark:
+    """A :class:`tether.backup.mark.Mark` that outlives a store's driver, and not this process.
+
+    Example:
+        >>> store, mark = MemoryStore(), MemoryMark()
+        >>> store.keep_mark(mark)
+        >>> mark.read().number
+        0
+    """
+
+    def __init__(self) -> None:
+        self._end: LogEnd | None = None
+
+    def write(self, end: LogEnd) -> None:
+        """Tell how far the log goes now."""
+        self._end = end
+
+    def read(self) -> LogEnd | None:
+        """How far the log went; ``None`` where nothing was ever told."""
+        return self._end
 
 
 class MemoryStore:
@@ -42,6 +64,7 @@ class MemoryStore:
         self._frames: dict[str, tuple[FrameHeader, bytes]] = {}
         self._history, self._end = CommitHistory(), BEGINNING
         self._manifest: Manifest | None = None
+        self._mark: Mark | None = None
         self.appended = 0
         """Frames written so far."""
         self.appended_bytes = 0
@@ -83,14 +106,17 @@ class MemoryStore:
         del committed_epoch, every_epoch, gap, records
         return self._end
 
-    def keep_mark(self, mark: LogMark) -> None:
-        """No mark outlives this process either."""
-        del mark
+    def keep_mark(self, mark: Mark) -> None:
+        """Tell the log's end in a second place; see :meth:`BackupStore.keep_mark`."""
+        mark.write(self._end)
+        self._mark = mark
 
     def append_commit(self, record: CommitRecord) -> LogEnd:
         """Let a record count."""
         self._history.apply(record)
         self._end = LogEnd(self._end.number + 1, self._end.digest)
+        if self._mark is not None:
+            self._mark.write(self._end)
         return self._end
 
     def read_commits(self) -> CommitLog:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tether.backup.commits import CommitRecord
     from tether.backup.frames import Frame, FrameHeader, FrameRef
     from tether.backup.manifest import Manifest
-    from tether.backup.mark import LogMark
+    from tether.backup.mark import Mark
 
 
 class HeldLock(contextlib.AbstractContextManager["HeldLock"]):
@@ -97,7 +97,7 @@ class BackupStore(Protocol):
         """
         ...
 
-    def keep_mark(self, mark: LogMark) -> None:
+    def keep_mark(self, mark: Mark) -> None:
         """Tell besides where the log ends: now, and after every record, before that counts."""
         ...
 

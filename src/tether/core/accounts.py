@@ -50,6 +50,7 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
         unacked_items: Most items that senders have lost, or may have, before anybody else had them.
         inherited: How much of ``theta`` an earlier policy allowed and the budget does not pay for.
         placement: Where the slot stands in the query.
+        saved: Whether its backups hold exactly its state, not only by its divergence.
 
     Example:
         >>> SlotFacts(operator="count", slot=0, divergence=5.0, theta=10.0).failures
@@ -66,6 +67,7 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
     unacked_items: float = 0
     inherited: float = 0.0
     placement: Placement = Placement()
+    saved: bool = False
 
 
 def loss_at_most(theta: float, last_divergence: float | None) -> float:
@@ -92,6 +94,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         facts: One entry for each slot.
         window: Of its policy: losses that it has left do not count, faded ones count less.
         now: Position of the stream in the window's unit; without it every loss counts in full.
+        exact: Whether its policy makes every loss good, also where no divergence would see it.
 
     Example:
         >>> Account(operator="count", budget=Budget(max_state_error=9), facts=()).window
@@ -102,3 +105,4 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[SlotFacts, ...]
     window: Window | None = None
     now: float | None = None
+    exact: bool = False

@@ -15,6 +15,8 @@ before, so a loop's delay changes nothing (the small-gain theorem).
 
 A factor that is not known is ∞, and so is whatever it leads to: for such an operator there is no
 promise once one before it has lost something. 0 · ∞ is 0: an operator that cannot be wrong harms nobody.
+But state may differ by 0 in its divergence and not be the same, as a table of which only the number of
+keys counts; so where a factor is not known, each loss counts, whatever it has cost.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def bound_of_query(
     inexact = {
         one.operator
         for one in accounts
-        if one.operator in spread.losing and (_share(one) or _has_lost(one))
+        if one.operator in spread.losing and (_share(one) or _has_lost(one) or not one.exact)
     }
 
     def most(sums: Iterable[Exact]) -> Exact:
@@ -343,14 +343,42 @@ def _summed(
         # A loss counts as long as it is in the state of the one that is looked at, which may be some
         # epochs behind the other; for ever, where nobody knows what becomes of it there.
         books = books_of(source, target.now if factor < math.inf else None)
+        lost, risked = unseen(source, factor)
+        books = _with_unseen(books, source, lost=lost, risked=risked)
         worst = [lost + more for lost, more in zip(books.paid, books.at_risk, strict=True)]
         own = (_of_copies(source, slots) for slots in (*books, worst))
-        parts.append(tuple(times(factor, one) for one in (_share(source), *own)))
+        # What is promised must hold at any time, also when nothing is at risk just now.
+        share = _share(source) + (factor == math.inf and not source.exact)
+        parts.append(tuple(times(factor, one) for one in (share, *own)))
     columns = zip(*parts, strict=True) if parts else [()] * len(_Sums._fields)
     sums = _Sums(*(add_up(column) for column in columns))
     if shared is not None and sums.promised < math.inf:
         return sums._replace(promised=exactly(shared.max_state_error))
     return sums
+
+
+def unseen(account: Account, factor: Exact) -> tuple[bool, bool]:
+    """What no divergence may have seen of an operator, where anything may come of any difference.
+
+    Returns:
+        Whether it may have lost such a thing, and whether it may lose one now.
+    """
+    if factor < math.inf:
+        return False, False
+    # Items that were lost are priced on their own.
+    lost = any(not loss.items for fact in account.facts for loss in fact.losses)
+    return lost, not account.exact and not all(fact.saved for fact in account.facts)
+
+
+def _with_unseen(books: _Books, account: Account, *, lost: bool, risked: bool) -> _Books:
+    """The books, and one unit more where something was not seen: for an infinite factor it is enough."""
+    if lost and account.exact:  # an earlier policy has lost it, and this one does not pay
+        books = books._replace(extra=[one + 1 for one in books.extra])
+    elif lost:
+        books = books._replace(paid=[one + 1 for one in books.paid])
+    if risked:
+        books = books._replace(at_risk=[one + 1 for one in books.at_risk])
+    return books
 
 
 def _not_known(operators: Sequence[str]) -> Amplification:
@@ -365,7 +393,8 @@ def _share(account: Account) -> Exact:
 
 
 def _has_lost(account: Account) -> bool:
-    return any(loss.at_most or loss.extra for fact in account.facts for loss in fact.losses)
+    losses = (loss for fact in account.facts for loss in fact.losses)
+    return any(loss.at_most or loss.extra or not loss.items for loss in losses)
 
 
 def _books(account: Account, now: float | None) -> _Books:

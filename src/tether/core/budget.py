@@ -1,4 +1,4 @@
-"""The budget: how wrong the user lets the answer become, over all failures together."""
+"""The budget: how wrong the answer may become, over all failures together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tether.core.checks import amount
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Θ, L and Γ of AF-Stream 2019 §3.4.4: what all failures together may cost.
 
-    Intuition: a rope of known length between the live state and what is durable. It is one budget
-    for the whole query; each slot gets a share of it (see ``tether.core.thresholds``).
+    Intuition: the live state is tied to what is durable by a rope of known length. There is one budget
+    for the whole query, and each slot gets a share of it (see ``tether.core.thresholds``).
 
-    Guarantee, for any number of failures of any slots, when each slot keeps to its thresholds
-    (α: most state divergence, β: most output items that a single input item can cause, in whatever
-    operator it leads to), and operators enlarge errors by no more than they declare:
+    Guarantee, for any number of failures of any slots, if each slot keeps to its thresholds and no
+    operator increases errors by more than it declares (α and β are the most state divergence and the
+    most output items that one input item can cause, in any operator):
 
     - the state's error is at most Θ + L·α;
     - the outputs lost are at most Γ + L·β.

@@ -1,16 +1,17 @@
-"""Windows: when a slot gets back the threshold that its failures took (AF-Stream 2019 §3.5.2).
+"""Windows: when a threshold that failures have reduced is restored (AF-Stream 2019 §3.5.2).
 
-Halving after each failure ends, after many, in backing up everything. Where an answer covers only a
-window of the stream, an elder loss stops to matter and its part of the budget comes back:
+Each failure halves a slot's threshold, so after many failures everything is backed up. If an answer
+covers only a window of the stream, an old loss no longer matters, and its part of the budget is free
+again:
 
-- ``Hopping``: at the end of a window, thresholds are as at the start.
-- ``Sliding``: each failure gives its halving back when it has left the window.
-- ``Decaying``: no halving at all, as the errors fade.
+- ``Hopping``: at the end of a window, thresholds have their initial values again.
+- ``Sliding``: when a failure has left the window, its halving is undone.
+- ``Decaying``: thresholds are never halved, because errors fade.
 
-A position is a place in the stream, in the window's unit: an event time in seconds, the number of
-an epoch, or the number of a row of the slot (from 0). A failure's position is that of the newest
-thing that may be wrong through it. Where it is not known exactly a later one is taken, which
-gives the threshold back later, never too early.
+A position is a place in the stream, in the unit of the window: an event time in seconds, the number of
+an epoch, or the number of a row of the slot (from 0). The position of a failure is that of the newest
+row that may be wrong because of it. If it is not known exactly, a later position is used: then the
+threshold is restored later, never too early.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class _Window(msgspec.Struct, frozen=True):
 class Hopping(_Window, frozen=True, tag="hopping"):
     """Windows end to end, each with its own answer: [0, length), [length, 2·length)...
 
-    Guarantee: the error of any one window's answer is at most Θ. A loss that may have touched the
-    next window already (rows came early) keeps counting until that one has ended too.
+    Guarantee: the error of the answer of any window is at most Θ. If rows came early, a loss may have
+    affected the next window already; then it counts until that window has ended, too.
 
     Args:
         length: In units of ``by``, above 0; whole for items and epochs.
@@ -88,9 +89,8 @@ class Hopping(_Window, frozen=True, tag="hopping"):
 class Sliding(_Window, frozen=True, tag="sliding"):
     """The last ``length`` of the stream: (now - length, now].
 
-    Guarantee: the losses in any one such window sum up to at most Θ. The reason: of the k failures
-    in a window, the j-th happened when at least j-1 of them were counted, so it lost at most
-    Θ/2^j.
+    Guarantee: the losses in any such window add up to at most Θ. The reason: when the j-th failure in
+    a window happened, at least j-1 others of that window were counted, so it lost at most Θ/2^j.
 
     Args:
         length: In units of ``by``, above 0; whole for items and epochs.

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Approximate(BasePolicy):
-    """Back up only where the divergence is above θ; the error stays within the budget for ever.
+    """Back up a slot only when its divergence is above θ; the error always stays within the budget.
 
-    Intuition: small drifts from the last backup are not worth a write, as long as losing all of
-    them, in every slot, over any number of failures, cannot add up to more than the user allowed.
+    Intuition: a small distance from the last backup is not worth a write, if losing it in every slot,
+    in any number of failures, costs no more in total than the user allows.
 
     Guarantee (AF-Stream 2019 §3.5; α, β as in ``Budget``):
 
@@ -41,28 +41,28 @@ class Approximate(BasePolicy):
       in any one window, if there is one (for a decaying one see ``Decaying``);
     - without a failure the answer is exact.
 
-    Of several operators that share it, this holds for the state of each, as far as it is known how much
-    an error of one grows in the next (:mod:`tether.core.amplification`); where that is not known, for
-    what each of them loses itself.
+    If several operators share the budget, the guarantee holds for the state of each of them, provided
+    that it is known how an error of one operator grows in the next (:mod:`tether.core.amplification`).
+    If that is not known, the guarantee covers only what each operator itself loses.
 
-    With a source that Spark can read again, no items are ever lost, and only the first matters.
+    If Spark can read the source again, no items are ever lost, and only ``max_state_error`` matters.
 
     Args:
         max_state_error: Θ, in units of the state's divergence. 0: exact. inf: never backed up.
         max_lost_items: L, in items; none by default.
         max_unacked_items: Γ, in items; none by default.
-        window: How much of the stream an answer covers; all of it by default.
-        early: Fraction of θ at which a backup starts in the background, so that an epoch seldom
-            has to wait for one. 1, the default: only when it must.
-        backup_target: Fraction of θ down to which a backup saves. To save down to just below θ
-            would ask for the next backup at once; to save all writes every entry touched, most of
-            which carry little. At the half, the default, the entries that moved most, often few,
-            buy room for as much drift again as half of θ.
-        heal: ``Barrier(interval)``: every so many epochs all slots save all that they have, so that
-            there is an exact state to go back to. After a loss a second run, the twin, reads again
-            from there what was lost, in the background. When it takes over, nothing is lost any more:
-            what was spent is 0, and θ is whole (:mod:`tether.protocols.take_over`). It needs a source
-            that can be read again.
+        window: The part of the stream that an answer covers; by default all of it.
+        early: Fraction of θ at which a backup starts in the background, so that an epoch rarely has to
+            wait for one. With 1, the default, a backup starts only when it is required.
+        backup_target: Fraction of θ that a backup reduces the divergence to. Just below 1, the next
+            backup would be needed at once. With 0, a backup writes every changed entry, although most
+            of them have changed little. With 0.5, the default, it writes the entries that have changed
+            most, often only a few, and half of θ is free again.
+        heal: ``Barrier(interval)``: after each interval all slots save their whole state, so that there
+            is an exact state to go back to. After a loss a second run, the twin, starts from it in the
+            background and reads the stream again. When the twin takes over, nothing is lost any more:
+            the spent error is 0, and θ has its full value again (:mod:`tether.protocols.take_over`).
+            This needs a source that can be read again.
 
     Example:
         >>> from tether.core.placement import Placement

@@ -39,31 +39,32 @@ class BarrierState(SlotPolicyState, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Barrier(BasePolicy):
-    """Take a consistent snapshot of all slots now and then; after a loss go back to the newest.
+    """Take a consistent snapshot of all slots at intervals; after a loss, go back to the newest one.
 
-    Intuition: between snapshots nothing at all is written. The price is paid after a loss: the
-    source is read again from where the snapshot was taken.
+    Intuition: nothing is written between snapshots. The price is paid after a loss, when the source is
+    read again from the position of the snapshot.
 
-    Guarantee: exact, with a source that can be read again (ABS 2015 §4). Acyclic graphs keep no
-    items; with feedback, a snapshot holds the feedback items in flight.
+    Guarantee: exact, if the source can be read again (ABS 2015 §4). Without feedback no items are
+    stored; with feedback, a snapshot contains the feedback items that are on their way.
 
-    A part builds on the slot's part of the newest complete snapshot and holds what changed since.
-    After a snapshot that was given up, or a loss, the next part is a whole image: then a part
-    never rests on one that may not count.
+    Each slot writes one part of a snapshot: what has changed since its part of the newest complete
+    snapshot. After a loss, or after a snapshot that was given up, the slot writes its whole state
+    instead. So no part depends on a snapshot that does not count.
 
     Args:
-        interval: Distance between the beginnings of two snapshots.
-        by: What it is counted in.
-        mode: "async": the stream goes on while parts are written. "sync": nothing more is taken
-            from the sources until the snapshot is complete (the comparison of ABS 2015 §7).
-        patience: Intervals after which a snapshot that is not complete is given up.
+        interval: Distance between the starts of two snapshots.
+        by: Unit of the interval.
+        mode: "async": the stream continues while parts are written. "sync": no more rows are read from
+            the sources until the snapshot is complete (the comparison in ABS 2015 §7).
+        patience: Number of intervals after which an incomplete snapshot is given up.
         meanwhile: What the query does after a loss until it is exact again. None: it stops, goes back
-            and reads the stream again. "stale": it goes on at once, lost slots from their part of the
-            newest snapshot; "skip": lost slots give nothing. Its rows are tentative then, while a
-            second run, the twin, reads again what is missing and takes over
-            (:mod:`tether.protocols.take_over`).
-        strategy: How the two share the cluster (DPC 2005 §5): "process": the twin works while the
-            query has nothing to do. "delay": both run. "suspend": the query waits for the twin.
+            and reads the stream again. "stale": it continues at once, and lost slots use their part of
+            the newest snapshot. "skip": it continues at once, and lost slots give no output. With
+            "stale" and "skip" its rows are tentative, until a second run, the twin, has read again what
+            is missing and takes over (:mod:`tether.protocols.take_over`).
+        strategy: How the query and its twin share the cluster (DPC 2005 §5). "process": the twin works
+            while the query has nothing to do. "delay": both run. "suspend": the query waits for the
+            twin.
 
     Example:
         >>> from tether.core.placement import Placement

@@ -32,22 +32,22 @@ class UpstreamState(SlotPolicyState, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamBackup(BasePolicy):
-    """Make every item durable at its sender before it is sent on; back up state now and then.
+    """Log every item durably before it is processed; back up the state at intervals.
 
-    Intuition: a lost slot alone goes back, to its own last backup, and is given again just what it
-    had been given since. Nobody else notices. The price is paid on every item.
+    Intuition: only a lost slot goes back. It restores its last backup and gets the items since then
+    again, from the log. Other slots are not affected. The price is paid for every item.
 
-    Guarantee: exact, also with a source that cannot be read again, for the rows of every epoch are
-    durable before anybody processes them. Logged rows are dropped only when a committed backup of
-    the state holds them (:mod:`tether.backup.retention`).
+    Guarantee: exact, even if the source cannot be read again, because the rows of every epoch are
+    durable before they are processed. Logged rows are deleted only when a committed backup of the state
+    contains their effect (:mod:`tether.backup.retention`).
 
     Args:
-        state_every: Part of the items after which the state is backed up: 0.01 is after every 1 %
-            of them, as in AF-Stream 2019 §6.1.1.
-        of_items: Number of items that the part is of: those that a slot gets in all, where it is
-            known. None: those it has had so far.
-        most_items: Most items between two backups of the state, whatever the part comes to; an
-            endless stream would else have ever more to replay.
+        state_every: Fraction of the items after which the state is backed up: 0.01 means after every
+            1 % of them, as in AF-Stream 2019 §6.1.1.
+        of_items: The number of items that this fraction refers to: all items that a slot will get, if
+            that is known. None: the items that it has had so far.
+        most_items: Largest number of items between two backups of the state, even if the fraction is
+            more. Without it, an endless stream would have more and more to replay.
 
     Example:
         >>> from tether.core.placement import Placement

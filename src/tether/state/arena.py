@@ -106,7 +106,7 @@ class Arena:
     def _inspect(
         cls, directory: Path, identity: Identity, lock: DirectoryLock
     ) -> Arena | Refused | None:
-        if not (directory / _HEAD).exists():
+        if not complete(directory):
             return None
         recorded = _read_json(directory / _IDENTITY)
         if recorded is None:
@@ -192,6 +192,33 @@ class Arena:
             other.destroy()
             raise _not_made(directory, error) from error
 
+    @staticmethod
+    def discard(directory: Path, identity: Identity, *, wait: float = _WAIT) -> None:
+        """Remove what there is of a slot's arena: whole, never finished, or half removed.
+
+        An arena of another identity is somebody else's by now, and stays.
+
+        Args:
+            directory: Where it would be.
+            identity: Whose it must be.
+            wait: Seconds to wait for another process to release it.
+
+        Raises:
+            ArenaError: Another process holds it for longer than ``wait``, or the directory holds
+                files that are not an arena's.
+        """
+        if not directory.is_dir():
+            return
+        lock = DirectoryLock(directory)
+        lock.acquire(wait)
+        try:
+            recorded = recorded_identity(directory)
+            if recorded is None or not identity.difference(recorded):
+                _wipe(directory)
+                shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            lock.release()
+
     def valid(self) -> bool:
         """Whether the directory still holds this arena and not a newer one, or none."""
         try:
@@ -242,6 +269,11 @@ class Arena:
         self.release()
 
 
+def complete(directory: Path) -> bool:
+    """Whether an arena has its header: without it nobody can use the rest."""
+    return (directory / _HEAD).exists()
+
+
 def recorded_identity(directory: Path) -> dict[str, Any] | None:
     """What an arena says of itself, with its owner; None if that cannot be read."""
     return _read_json(directory / _IDENTITY)
@@ -273,7 +305,7 @@ def _wipe(directory: Path) -> None:
     """Remove all but the lock, the header first: without it nothing else is an arena."""
     if not only_arena(directory):
         raise ArenaError(
-            f"The arena {directory.name} cannot be made.",
+            f"The arena {directory.name} can be neither made nor removed.",
             why="The directory holds files that are not an arena's.",
             do="Name another directory; this one is left as it is.",
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tether.core.errors import ArenaError
-from tether.state.arena import only_arena, recorded_identity
+from tether.state.arena import complete, only_arena, recorded_identity
 from tether.state.identity import Owner, boot_id
 from tether.state.lock import DirectoryLock
 
@@ -57,8 +57,8 @@ def sweep(root: Path) -> list[Path]:
     """Remove arenas that can never be used again.
 
     That is: those from before the machine was last started, those whose owner (an executor) is
-    dead, and those whose maker was killed before they were finished. An arena in use is left alone,
-    and so is every directory that holds anything but an arena.
+    dead, and those whose maker or remover was killed before it had finished. An arena in use is
+    left alone, and so is every directory that holds anything but an arena.
 
     Returns:
         The directories that were removed.
@@ -83,7 +83,7 @@ def sweep(root: Path) -> list[Path]:
 
 def _useless(directory: Path) -> bool:
     record = recorded_identity(directory)
-    if record is None or record.get("boot") != boot_id():
+    if record is None or not complete(directory) or record.get("boot") != boot_id():
         return True
     owner = record.get("owner")
     return owner is not None and not Owner(**owner).alive()

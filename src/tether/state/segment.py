@@ -54,6 +54,8 @@ class HeapSegment:
     def __init__(self, dtype: str, width: int = 0, data: Array | None = None) -> None:
         self._width = width
         self.data: Array = np.zeros(self._shape(0), dtype) if data is None else data
+        self.allocated = int(self.data.nbytes)
+        """Bytes of memory held."""
 
     def _shape(self, length: int) -> tuple[int, ...]:
         return (length, self._width) if self._width else (length,)
@@ -68,20 +70,16 @@ class HeapSegment:
         if length > have:
             grown = np.zeros(self._shape(max(length, have + have // 2, 64)), self.data.dtype)
             grown[:have] = self.data
-            self.data = grown
+            self.data, self.allocated = grown, int(grown.nbytes)
 
     def trim(self, length: int) -> None:
         """Give memory beyond ``length`` elements back."""
         if length < len(self.data):
             self.data = self.data[:length].copy()
+            self.allocated = int(self.data.nbytes)
 
     def refresh(self) -> None:
         """Nothing to do: no other process can have changed it."""
-
-    @property
-    def allocated(self) -> int:
-        """Bytes of memory held."""
-        return int(self.data.nbytes)
 
 
 class FileSegment:

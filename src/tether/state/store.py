@@ -91,7 +91,7 @@ class HeapStore:
 
     def allocated(self) -> int:
         """Bytes of memory held by all segments."""
-        return sum(segment.allocated for segment in self._segments.values())
+        return sum([segment.allocated for segment in self._segments.values()])
 
 
 class FileStore:
