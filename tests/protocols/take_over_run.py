@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tether.protocols import take_over as to
+from tether.protocols import take_over_steps as steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +59,8 @@ class World:
 
     strategy: to.Strategy
     snapshot_every: int
-    step: Callable[[to.TakeOver, to.Event], Any] = to.step
-    resumed: Callable[..., Any] = to.resumed
+    step: Callable[[to.TakeOver, to.Event], Any] = steps.step
+    resumed: Callable[..., Any] = steps.resumed
     sink: Sink = field(default_factory=Sink)
     # durable
     note: to.Note | None = None

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tether.protocols import take_over as to
+from tether.protocols import take_over_steps as steps
+from tether.protocols import waiting
 
 from .take_over_run import World, upto
 
@@ -133,20 +135,20 @@ def test_suspended_main_gives_no_tentative_row() -> None:
 
 def test_healing_gives_nothing_and_writes_no_note() -> None:
     state = to.TakeOver(main=8, tentative=False)
-    state, asked = to.step(state, to.Lost(epoch=9, snapshot=4))
+    state, asked = steps.step(state, to.Lost(epoch=9, snapshot=4))
     assert asked == (to.StartTwin(twin=1, snapshot=4),)
     assert state.kind(9) == "stable"
     for epoch in (5, 6, 7):
         assert not state.speaks(epoch)
-        state, asked = to.step(state, to.TwinEnded(epoch=epoch, twin=1))
+        state, asked = steps.step(state, to.TwinEnded(epoch=epoch, twin=1))
     assert asked == (to.HoldMain(),)
-    state, asked = to.step(state, to.MainHeld(epoch=8))
+    state, asked = steps.step(state, to.MainHeld(epoch=8))
     assert asked == ()
-    state, asked = to.step(state, to.TwinEnded(epoch=8, twin=1))
+    state, asked = steps.step(state, to.TwinEnded(epoch=8, twin=1))
     assert asked == (to.SaveTwin(twin=1, epoch=8),)
-    state, asked = to.step(state, to.TwinSaved(epoch=8, twin=1))
+    state, asked = steps.step(state, to.TwinSaved(epoch=8, twin=1))
     assert asked == (to.RecordTakeOver(epoch=8),)
-    state, asked = to.step(state, to.Recorded(epoch=8))
+    state, asked = steps.step(state, to.Recorded(epoch=8))
     assert asked == (to.SwapIn(twin=1, epoch=8), to.ReleaseMain())
     assert state.phase == "whole"
 
@@ -159,23 +161,23 @@ def broken(rule: str) -> World:
 
     def step(state: to.TakeOver, event: to.Event) -> object:
         if rule == "speaks of epochs given before" and isinstance(event, to.Noted):
-            state, asked = to.step(state, event)
+            state, asked = steps.step(state, event)
             early = state.note and replace(state.note, through=state.note.snapshot)
             return replace(state, note=early), asked
         if rule == "takes over before it is there" and isinstance(event, to.MainHeld):
             state = replace(state, phase="saving", stopped=event.epoch, main=event.epoch)
             return state, (to.SaveTwin(twin=state.twins, epoch=event.epoch),)
         if rule == "no note" and isinstance(event, to.Lost) and state.phase == "whole":
-            state, asked = to.step(state, event)
-            return to.step(state, to.Noted(note=asked[0].note))
-        return to.step(state, event)
+            state, asked = steps.step(state, event)
+            return steps.step(state, to.Noted(note=asked[0].note))
+        return steps.step(state, event)
 
     def resumed(note: to.Note | None, complete: int, epoch: int, **given: object) -> object:
         if rule == "forgets the note":
-            return to.resumed(None, complete, epoch)
+            return steps.resumed(None, complete, epoch)
         if rule == "forgets what was given" and note is not None:
             note = replace(note, through=note.since - 1)
-        return to.resumed(note, complete, epoch, **given)  # type: ignore[arg-type]
+        return steps.resumed(note, complete, epoch, **given)  # type: ignore[arg-type]
 
     return World("delay", 5, step=step, resumed=resumed)
 
@@ -223,13 +225,55 @@ def schedule(world: World, crash_at: int, twin_epochs: int) -> None:
 def test_what_is_within_its_bound_goes_on_without_a_twin_and_what_is_tentative_does_not():
     for tentative in (True, False):
         state = to.TakeOver(main=8, tentative=tentative)
-        state, asked = to.step(state, to.Lost(epoch=9, snapshot=8))
+        state, asked = steps.step(state, to.Lost(epoch=9, snapshot=8))
         if tentative:
-            state, asked = to.step(state, to.Noted(note=asked[0].note))
+            state, asked = steps.step(state, to.Noted(note=asked[0].note))
         assert isinstance(asked[0], to.HoldMain)  # the twin has nothing to catch up with
-        after, asked = to.step(state, to.Hopeless(twin=1))
+        after, asked = steps.step(state, to.Hopeless(twin=1))
         if tentative:
             assert (after, asked) == (state, ())
         else:
             assert after.phase == "whole"
             assert asked == (to.EndTwin(twin=1), to.ReleaseMain())
+
+
+def after_a_loss(strategy: to.Strategy) -> to.TakeOver:
+    """Lost before epoch 30, with the snapshot of epoch 4; the note is durable and the twin starts."""
+    state, (asked,) = steps.step(
+        to.TakeOver(main=29, strategy=strategy), to.Lost(epoch=30, snapshot=4)
+    )
+    assert isinstance(asked, to.WriteNote)
+    state, _ = steps.step(state, to.Noted(note=asked.note))
+    return state
+
+
+def holds(asked: tuple[to.Instruction, ...]) -> bool:
+    return any(isinstance(one, to.HoldMain) for one in asked)
+
+
+@pytest.mark.parametrize("strategy", ["process", "delay"])
+def test_under_delay_main_waits_for_a_twin_that_gives_the_stable_rows(
+    strategy: to.Strategy,
+) -> None:
+    state = after_a_loss(strategy)
+    for epoch in range(30, 36):
+        state, asked = steps.step(state, to.MainEnded(epoch=epoch))
+        assert not holds(asked)
+    # Epoch 29 is the last of those whose output was given before.
+    state, asked = steps.step(state, to.TwinEnded(epoch=28, twin=1))
+    assert not holds(asked)
+    state, asked = steps.step(state, to.TwinEnded(epoch=29, twin=1))
+    assert holds(asked) == (strategy == "delay")
+
+
+@pytest.mark.parametrize("strategy", ["process", "delay"])
+def test_under_delay_main_waits_for_a_twin_that_comes_no_closer(strategy: to.Strategy) -> None:
+    state, held = after_a_loss(strategy), False
+    state, _ = steps.step(state, to.TwinEnded(epoch=5, twin=1))
+    for n in range(1, waiting.STALLED + 1):
+        assert not held
+        state, asked = steps.step(state, to.MainEnded(epoch=29 + n))
+        held = holds(asked)
+        state, asked = steps.step(state, to.TwinEnded(epoch=5 + n, twin=1))
+        held = held or holds(asked)
+    assert held == (strategy == "delay")

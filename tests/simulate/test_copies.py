@@ -15,7 +15,8 @@ from tether.core.graph import SlotId
 from tether.policies.barrier import Barrier
 from tether.policies.partially_active import PartiallyActive
 from tether.simulate.epoch_faults import EpochFault
-from tether.simulate.epochs import EpochScenario, EpochWorld, simulate_epochs
+from tether.simulate.epoch_query import EpochScenario
+from tether.simulate.epochs import EpochWorld, simulate_epochs
 
 ALL = EpochFault("all-but-standby", 7, SlotId("000", 0))
 

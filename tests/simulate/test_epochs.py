@@ -18,7 +18,8 @@ from tether.policies.mini_batch import MiniBatch
 from tether.policies.no_tolerance import NoTolerance
 from tether.policies.upstream_backup import UpstreamBackup
 from tether.simulate.epoch_faults import SHARES, EpochFault
-from tether.simulate.epochs import EpochScenario, EpochWorld, simulate_epochs
+from tether.simulate.epoch_query import EpochScenario
+from tether.simulate.epochs import EpochWorld, simulate_epochs
 from tether.state.slot import SlotState
 
 if TYPE_CHECKING:

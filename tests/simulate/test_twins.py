@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tether.policies.barrier import Barrier
-from tether.simulate.epochs import EpochScenario
+from tether.simulate.epoch_query import EpochScenario
 from tether.simulate.twins import TwinWorld
 
 STRATEGIES = ("process", "delay", "suspend")

@@ -164,9 +164,9 @@ class LocalCluster:
         self, orders: Orders, operator: str, epoch: Epoch, purpose: Purpose = "epoch"
     ) -> Program:
         program = orders.program(operator, epoch, self._turn, purpose)
-        silent = tuple(slot.slot for slot in self.silent if slot.operator == operator)
+        silent = frozenset(slot.slot for slot in self.silent if slot.operator == operator)
         if silent:
-            skipped = (*program.control.skipped, *silent)
+            skipped = program.control.skipped | silent
             control = msgspec.structs.replace(program.control, skipped=skipped)
             program = replace(program, control=control)
         if self._strike is None:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tether.backup.memory import MemoryStore
+from tether.backup.memory import MemoryMark, MemoryStore
 from tether.core.graph import SlotId
 from tether.core.ids import Epoch, ResidentId, Slot, each_slot, epoch_after, epoch_before
 from tether.engine.messages import resident_id
@@ -92,7 +92,7 @@ class LocalRun:
         self.promoted = 0
         """Slots for which a copy came to speak."""
         self.story = Story(self._count)
-        self._stream = LocalStream()
+        self._stream, self._mark = LocalStream(), MemoryMark()
         self._runs = itertools.count()
         self._meanwhile = self._make_meanwhile()
         self._driver = self._open(Epoch(0))
@@ -118,6 +118,7 @@ class LocalRun:
             reports=self.story,
             feedback=self._make_feedback(),
             clock=self._clock,
+            marks=[self._mark],
         )
 
     def _count(self, event: Event) -> None:
@@ -136,7 +137,7 @@ class LocalRun:
 
     def _open(self, epoch: Epoch) -> _Driver:
         runner = open_lane(self._plan(), self._cluster(self.host), "local", epoch)
-        if self._meanwhile is not None and self._meanwhile.note is not None:
+        if self._meanwhile is not None and self._meanwhile.unfinished:
             self._meanwhile.resume(runner, epoch)
         return _Driver(runner, Rewinder(runner, lambda: self._stream))
 

@@ -189,8 +189,7 @@ def _arrive(
 ) -> _Step:
     items = event.count if isinstance(event, ItemsArrived) else 1
     newest = event.first + items - 1
-    heard = dict(state.heard)
-    known = heard.get(event.sender, 0)
+    known = _heard_of(state, event.sender)
     # What came again is acknowledged again: the first acknowledgement may have been lost.
     told = Acknowledge(sender=event.sender, upto=max(known, newest))
     if newest <= known:
@@ -198,8 +197,7 @@ def _arrive(
     skip = max(0, known + 1 - event.first)
     last = state.received + items - skip
     asked: list[ReceiverInstruction] = [TakeItems(skip=skip, first=state.received + 1, last=last)]
-    heard[event.sender] = newest
-    state = replace(state, received=last, heard=tuple(sorted(heard.items())))
+    state = replace(state, received=last, heard=_hear(state, event.sender, newest))
     if isinstance(event, PunctuationArrived):
         state = replace(state, punctuation=(*state.punctuation, last))
         asked.append(BackUpPunctuation(number=last))
@@ -208,6 +206,16 @@ def _arrive(
         asked.append(BackUpItems(first=oldest, last=last))
         state = _tidy(replace(state, backed_up=last))
     return state, (*asked, told)
+
+
+def _heard_of(state: ReceiverState, sender: str) -> int:
+    return next((number for name, number in state.heard if name == sender), 0)
+
+
+def _hear(state: ReceiverState, sender: str, newest: int) -> tuple[tuple[str, int], ...]:
+    if len(state.heard) == 1 and state.heard[0][0] == sender:  # the usual case, many times a second
+        return ((sender, newest),)
+    return tuple(sorted({**dict(state.heard), sender: newest}.items()))
 
 
 def _process(state: ReceiverState, upto: int) -> _Step:

@@ -2,8 +2,8 @@
 
 Where to look: ``scenario`` and ``faults`` say what is simulated, ``report.simulate`` runs it,
 ``world`` holds the cluster together, ``slot`` and ``recovery`` are what a slot does, ``ledger``
-measures every loss against its bound, ``plot`` draws a report. ``epochs`` runs the engine itself, and
-``twins`` a query that goes on after a loss.
+measures every loss against its bound, ``plot`` draws a report. ``epochs`` runs the engine itself on
+the query of ``epoch_query``, and ``twins`` a query that goes on after a loss.
 """
 
 from tether.simulate.faults import Fault, draw_faults

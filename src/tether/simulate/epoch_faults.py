@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tether.chaos.faults import Point
     from tether.local.nodes import Nodes
-    from tether.simulate.epochs import EpochScenario
+    from tether.simulate.epoch_query import EpochScenario
 
 EpochFaultKind = Literal[
     "state",

@@ -8,7 +8,6 @@ may die between any two instructions, and between an epoch's output and the host
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -16,26 +15,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tether.backup.memory import MemoryStore
-from tether.core.errors import BackupError
 from tether.core.ids import NEVER, Epoch, each_slot, epoch_after, epoch_before
 from tether.engine.query.feedback_box import FeedbackBox
 from tether.engine.query.lane import LanePlan
 from tether.engine.query.opening import open_lane
-from tether.engine.query.twin import open_twin, record_twin, save_twin
+from tether.engine.query.twin import open_twin
 from tether.engine.recovery.lost import LostStateError
 from tether.engine.slot.heap import HeapHost
 from tether.engine.slot.program import HeldStore
 from tether.local.cluster import LocalCluster
+from tether.local.take_over import LocalTakeOver
 from tether.observe.story import QuietStory, Story
 from tether.protocols import take_over as to
-from tether.simulate.epochs import EpochRows, query_of
+from tether.simulate.epoch_query import EpochRows, query_of
 from tether.state.vector import Vector
 
 if TYPE_CHECKING:
-    from tether.engine.ports import Statuses
+    from collections.abc import Sequence
+
     from tether.engine.query.aside import Missing
     from tether.engine.query.runner import Runner
-    from tether.simulate.epochs import EpochScenario
+    from tether.simulate.epoch_query import EpochScenario
     from tether.state.segment import Array
 
 
@@ -107,7 +107,7 @@ class TwinWorld:
 
     Example:
         >>> from tether.policies.barrier import Barrier
-        >>> from tether.simulate.epochs import EpochScenario
+        >>> from tether.simulate.epoch_query import EpochScenario
         >>> world = TwinWorld(EpochScenario(copies=2, policy=Barrier(4, mode="sync")))
         >>> for _ in range(7):
         ...     world.run_main()
@@ -124,26 +124,37 @@ class TwinWorld:
         how: Missing = "stale",
         strategy: to.Strategy = "delay",
     ) -> None:
-        self.scenario, self._how, self._strategy = scenario, how, strategy
+        self.scenario, self._how = scenario, how
         self._operators, self._instances, self._settings = query_of(scenario)
         self.reader, self.story = Reader(), Story()
         self._ideal = np.zeros((scenario.copies, scenario.keys), np.int64)
         self._numbers = count()
-        # Durable.
-        self.store, self.note, self.committed = MemoryStore(), None, NEVER
-        # Resident.
-        self.asked: deque[to.Instruction] = deque()
-        self.held, self.twin, self._saved = False, None, {}
-        self.protocol = to.TakeOver(strategy=strategy)
-        self.main = self._open()
+        self._take_over = LocalTakeOver(self._open_twin, self._swap, strategy)
+        self.store = MemoryStore()
+        self.committed = NEVER
+        """The last epoch that the host, Spark elsewhere, has committed."""
+        self._held = False
+        self._main = self._twin = self._open()
 
-    store: MemoryStore
-    note: to.Note | None
-    committed: Epoch
-    """The last epoch that the host, Spark elsewhere, has committed."""
-    held: bool
-    twin: _Run | None
-    _saved: Statuses
+    @property
+    def protocol(self) -> to.TakeOver:
+        """What the protocol knows."""
+        return self._take_over.protocol
+
+    @property
+    def note(self) -> to.Note | None:
+        """The note, as it is durable."""
+        return self._take_over.note
+
+    @property
+    def asked(self) -> Sequence[to.Instruction]:
+        """What is still to be done."""
+        return self._take_over.asked
+
+    @property
+    def twin(self) -> _Run | None:
+        """The twin, where there is one."""
+        return None if self._take_over.twin is None else self._twin
 
     def _plan(self) -> LanePlan:
         return LanePlan(
@@ -162,14 +173,9 @@ class TwinWorld:
         return _Run(open_lane(self._plan(), cluster, "local", epoch_after(self.committed)), host)
 
     def _complete(self) -> Epoch:
-        books = self.main.runner.books
+        books = self._main.runner.books
         newest = books.newest_snapshot(epoch_after(self.committed))
         return epoch_before(books.first_epoch) if newest is None else newest.epoch
-
-    def tell(self, event: to.Event) -> None:
-        """Something happened."""
-        self.protocol, asked = to.step(self.protocol, event)
-        self.asked.extend(asked)
 
     # ---- what can happen -------------------------------------------------------------------------
 
@@ -179,16 +185,16 @@ class TwinWorld:
         Args:
             dies: Whether the driver dies before the host has committed the epoch.
         """
-        if self.held or self.protocol.phase == "noting":
+        if self._held or self.protocol.phase == "noting":
             return
         epoch = epoch_after(self.committed)
         self._come_true(epoch)
         try:
-            self.main.runner.run(EpochRows(self.scenario, epoch), epoch)
+            self._main.runner.run(EpochRows(self.scenario, epoch), epoch)
         except LostStateError as error:
             self._go_on(epoch, error.what)
             return
-        answer = self.main.sums(self.scenario)
+        answer = self._main.sums(self.scenario)
         if self.protocol.kind(epoch) == "stable":
             self.reader.give(epoch, answer)
         else:
@@ -199,7 +205,7 @@ class TwinWorld:
             self.crash()
             return
         self.committed = epoch
-        self.tell(to.MainEnded(epoch=epoch))
+        self._take_over.tell(to.MainEnded(epoch=epoch))
 
     def _come_true(self, epoch: Epoch) -> None:
         if epoch == len(self.reader.truth):
@@ -208,36 +214,35 @@ class TwinWorld:
             self.reader.truth.append(self._ideal.copy())
 
     def _go_on(self, epoch: Epoch, why: str) -> None:
-        runner = self.main.runner
+        runner = self._main.runner
         there = runner.cluster.ask(runner.orders, "probe", epoch_before(epoch))
         lost = frozenset(self._settings.graph.slots) - there.keys()
         if runner.books.keeper is not None:
             runner.books.keeper.give_up(why, epoch)
         runner.books.aside.go_on_without(lost, self._how)
         runner.books.lineages.distrust_slots(lost)
-        self.tell(to.Lost(epoch=epoch, snapshot=self._complete()))
+        self._take_over.tell(to.Lost(epoch=epoch, snapshot=self._complete()))
 
     def run_twin(self) -> None:
         """The twin runs an epoch that main has ended."""
-        last = self.protocol.twin
-        if self.twin is None or last is None or last >= self.committed:
+        last, twin = self.protocol.twin, self.twin
+        if twin is None or last is None or last >= self.committed:
             return
         if any(isinstance(one, to.SaveTwin | to.WriteNote) for one in self.asked):
             return  # what it was asked for, and what it has given, must be done and durable first
         epoch, number = epoch_after(last), self.protocol.twins
         try:
-            self.twin.runner.run(EpochRows(self.scenario, epoch), epoch)
+            twin.runner.run(EpochRows(self.scenario, epoch), epoch)
         except LostStateError:
-            self.twin = None
-            self.tell(to.TwinLost(twin=number))
+            self._take_over.lost(number)
             return
         if self.protocol.speaks(epoch):
-            self.reader.give(epoch, self.twin.sums(self.scenario))
-        self.tell(to.TwinEnded(epoch=epoch, twin=number))
+            self.reader.give(epoch, twin.sums(self.scenario))
+        self._take_over.tell(to.TwinEnded(epoch=epoch, twin=number))
 
     def lose(self, whose: str, slot: int) -> None:
         """A slot of every operator loses its state: main's or the twin's."""
-        run = self.main if whose == "main" else self.twin
+        run = self._main if whose == "main" else self.twin
         if run is not None:
             for name in self.scenario.names:
                 run.host.lose(name, list(each_slot(self.scenario.copies))[slot])
@@ -245,15 +250,11 @@ class TwinWorld:
     def crash(self) -> None:
         """The driver dies and all executors with it; another one starts from what is durable."""
         self.reader.in_doubt = self.reader.newest
-        self.asked.clear()
-        self.held, self.twin, self._saved = False, None, {}
-        self.main = self._open()
-        self.protocol, asked = to.resumed(
-            self.note, self._complete(), epoch_after(self.committed), strategy=self._strategy
-        )
+        self._held = False
+        self._main = self._open()
+        self._take_over.resume(self._complete(), epoch_after(self.committed))
         if self.note is not None and self.protocol.phase != "over":
-            self.main.runner.books.aside.go_on_without((), self._how)
-        self.asked.extend(asked)
+            self._main.runner.books.aside.go_on_without((), self._how)
 
     # ---- instructions ----------------------------------------------------------------------------
 
@@ -261,47 +262,25 @@ class TwinWorld:
         """Carry out the next instruction."""
         if not self.asked:
             return
-        match self.asked.popleft():
-            case to.WriteNote(note=note):
-                self.note = note
-                self.tell(to.Noted(note=note))
-            case to.StartTwin(snapshot=snapshot):
-                self.twin = self._start(snapshot)
-            case to.EndTwin():
-                self.twin = None
+        match self._take_over.obey():
             case to.HoldMain():
-                self.held = True
-                self.tell(to.MainHeld(epoch=self.committed))
-            case to.SaveTwin(epoch=at, twin=number):
-                self._save(at, number)
-            case to.RecordTakeOver(epoch=at):
-                assert self.twin is not None
-                record_twin(self.twin.runner, at, self._saved)
-                self.tell(to.Recorded(epoch=at))
-            case to.SwapIn():
-                assert self.twin is not None
-                self.main, self.twin = self.twin, None
-            case to.RemoveNote():
-                self.note = None
-                self.tell(to.NoteRemoved())
+                self._held = True
+                self._take_over.tell(to.MainHeld(epoch=self.committed))
             case to.ReleaseMain():
-                self.held = False
+                self._held = False
 
-    def _start(self, snapshot: Epoch) -> _Run:
-        host, main = HeapHost(self._instances), self.main.runner
+    def _open_twin(self, number: int, snapshot: Epoch) -> Runner[LocalCluster]:
+        del number
+        host, main = HeapHost(self._instances), self._main.runner
         plan = replace(self._plan(), reports=QuietStory(self.story))
         cluster = LocalCluster(self._operators, host)
-        return _Run(open_twin(plan, cluster, main, snapshot=snapshot, arena=plan.run_id), host)
+        runner = open_twin(plan, cluster, main, snapshot=snapshot, arena=plan.run_id)
+        self._twin = _Run(runner, host)
+        return runner
 
-    def _save(self, epoch: Epoch, number: int) -> None:
-        assert self.twin is not None
-        try:
-            self._saved = save_twin(self.twin.runner, epoch)
-        except BackupError:
-            self.twin = None
-            self.tell(to.TwinLost(twin=number))
-        else:
-            self.tell(to.TwinSaved(epoch=epoch, twin=number))
+    def _swap(self, runner: Runner[LocalCluster], epoch: Epoch) -> None:
+        del runner, epoch
+        self._main = self._twin
 
     def settle(self, epochs: int) -> None:
         """Nothing fails any more: run so many epochs, and until nothing is missing."""
