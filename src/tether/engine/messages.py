@@ -20,6 +20,7 @@ from tether.core.ids import (
     Seat,
     Slot,
     SnapshotNumber,
+    epoch_after,
 )
 from tether.core.losses import LossRecord  # noqa: TC001
 from tether.policies.instructions import Cause  # noqa: TC001
@@ -118,21 +119,28 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """What each slot reported at the end of the epoch before, as far as this driver has heard it: a
     loss costs no more."""
 
-    kept: tuple[Slot, ...] = ()
+    kept: frozenset[Slot] = frozenset()
     """Slots that stay as they are: they have applied this epoch already, others read it again."""
     kept_version: Epoch = NEVER
     """The epoch whose end those have come to."""
 
     arena: str = ""
     """Names the resident state, where it is not the query's own: a twin's."""
-    stale: tuple[Slot, ...] = ()
+    after: Epoch | None = None
+    """Where the rows of several epochs come as one, as ``epoch``: the epoch before the first of them."""
+    stale: frozenset[Slot] = frozenset()
     """Slots that may continue from an old snapshot: what they give is tentative."""
-    skipped: tuple[Slot, ...] = ()
+    skipped: frozenset[Slot] = frozenset()
     """Slots that give nothing, for their state is gone."""
     ahead: Ahead | None = None
     """Where this run goes ahead of the query: how."""
     seats: Seats | None = None
     """Which seats there are and who speaks, where slots have copies; else slot i runs in seat i."""
+
+    @property
+    def first(self) -> Epoch:
+        """The first epoch whose rows come now: the only one, mostly."""
+        return self.epoch if self.after is None else epoch_after(self.after)
 
     def resident_id(self, slot: Slot, seat: Seat) -> ResidentId:
         """The name under which the resident state of a slot's seat is found.

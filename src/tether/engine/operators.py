@@ -42,6 +42,8 @@ class QueryOperator:
     feedback_arrow: pa.Schema | None = None
     feedback_to: str | None = None
     """The operator that its feedback goes to."""
+    declared_slots: int = 0
+    """How many the program says, where a command has changed the number; 0: as many as there are."""
     keyed: bool = True
     """Whether a row's key says which slot it belongs to."""
     event_time: str | None = None
@@ -52,6 +54,10 @@ class QueryOperator:
     """Seconds that rows may come late."""
     repeats: bool = False
     """Whether the same rows of the source always lead to the same state and output."""
+    alike: Mapping[str, str] = field(default_factory=dict)
+    """Numbers that each slot may have from any other: by what they are put together, "max" or "min"."""
+    merges: bool = False
+    """Whether rows of several epochs lead to the same state when they come as one epoch."""
     program: dict[str, Any] = field(default_factory=dict)
     """What the program is, as far as it gives the state its meaning: version and parameters."""
     state_specs: dict[str, Any] = field(default_factory=dict)
@@ -70,6 +76,11 @@ class QueryOperator:
         return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
     @property
+    def in_program(self) -> int:
+        """The number of slots that the program says."""
+        return self.declared_slots or self.slots
+
+    @property
     def keeps_clock(self) -> bool:
         """Whether the end of a window, and with it the state, depends on event time."""
         window = self.window
@@ -81,7 +92,7 @@ def fingerprint(operators: list[QueryOperator]) -> dict[str, Any]:
     return {
         "program": {p.name: p.program for p in operators},
         "state": {p.name: p.state_specs for p in operators},
-        "slots": {p.name: p.slots for p in operators},
+        "slots": {p.name: p.in_program for p in operators},
         "policy": {p.name: dict(p.policy.describe()) for p in operators},
         "keys": {p.name: p.key_types for p in operators},
     }

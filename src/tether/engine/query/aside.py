@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tether.core.ids import Slot
+from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,8 @@ class Aside:
 
     def __init__(self, arena: str = "", *, records: bool = True) -> None:
         self.arena, self.records = arena, records
+        self.after: Epoch | None = None
+        """While several epochs are run as one: the epoch before the first of them."""
         self._missing: frozenset[SlotId] = frozenset()
         self._how: Missing = "stale"
 
@@ -43,13 +45,13 @@ class Aside:
         self.records = False
         self._missing, self._how = self._missing | frozenset(slots), how
 
-    def stale(self, operator: str) -> tuple[Slot, ...]:
+    def stale(self, operator: str) -> frozenset[Slot]:
         """Slots of an operator that may continue from an old snapshot."""
-        return self._of(operator) if self._how == "stale" else ()
+        return self._of(operator) if self._how == "stale" else frozenset()
 
-    def skipped(self, operator: str) -> tuple[Slot, ...]:
+    def skipped(self, operator: str) -> frozenset[Slot]:
         """Slots of an operator that give nothing."""
-        return self._of(operator) if self._how == "skip" else ()
+        return self._of(operator) if self._how == "skip" else frozenset()
 
-    def _of(self, operator: str) -> tuple[Slot, ...]:
-        return tuple(sorted(slot.slot for slot in self._missing if slot.operator == operator))
+    def _of(self, operator: str) -> frozenset[Slot]:
+        return frozenset(slot.slot for slot in self._missing if slot.operator == operator)

@@ -17,13 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tether.core.graph import SlotId
 from tether.core.ids import Epoch, Slot, each_slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from tether.core.graph import Graph
+    from tether.core.graph import Graph, SlotId
     from tether.engine.operators import QueryOperator
 
 
@@ -43,9 +42,10 @@ class CatchUp:
         """Operators of which some slot went back: the only ones that are run."""
         return frozenset(slot.operator for slot in self.back)
 
-    def kept(self, operator: str, slots: int) -> tuple[Slot, ...]:
+    def kept(self, operator: str, slots: int) -> frozenset[Slot]:
         """Slots of an operator that stay as they are."""
-        return tuple(slot for slot in each_slot(slots) if SlotId(operator, slot) not in self.back)
+        back = frozenset(slot.slot for slot in self.back if slot.operator == operator)
+        return frozenset(each_slot(slots)) - back
 
 
 class CatchingUp:

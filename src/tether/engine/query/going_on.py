@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tether.core.ids import Epoch, epoch_before
+from tether.engine.recovery.lost import LostStateError
 
 if TYPE_CHECKING:
     from tether.core.graph import SlotId
@@ -19,11 +20,19 @@ def snapshot_before(runner: Runner[Any], epoch: Epoch) -> Epoch:
     return epoch_before(runner.books.first_epoch) if newest is None else newest.epoch
 
 
-def who_is_there(runner: Runner[Any], epoch: Epoch) -> Statuses:
+def who_is_there(runner: Runner[Any], epoch: Epoch, loss: BaseException | None = None) -> Statuses:
     """What slots and copies say that have their state as of the epoch before.
 
     Nobody does where executors are dying: it is not known which slots are left.
+
+    Args:
+        runner: The run.
+        epoch: The epoch that it is about to run.
+        loss: How it was found that some have lost theirs: if they were all asked for that, they are not
+            asked again.
     """
+    if isinstance(loss, LostStateError) and loss.there is not None and runner.copies is None:
+        return loss.there
     if runner.copies is not None:
         return runner.copies.there(runner.orders, epoch_before(epoch)) or {}
     try:

@@ -19,7 +19,7 @@ from tether.engine.writing.items import unpack_items
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tether.backup.mark import LogMark
+    from tether.backup.mark import Mark
     from tether.backup.opening import StoreAddress
     from tether.backup.recorded import CompleteSnapshot
     from tether.core.losses import LossRecord
@@ -57,7 +57,7 @@ class LanePlan:
     run_id: str
     reports: Reports
     feedback: FeedbackBox
-    marks: Sequence[LogMark] = ()
+    marks: Sequence[Mark] = ()
     all_slots: bool = False
     clock: Clock = field(default_factory=SystemClock)
     ledgers: Mapping[str, Ledger] = field(init=False)

@@ -154,6 +154,7 @@ class Ledger:
                 losses=counted(losses, self._policy, self._placement, self._window),
                 pending_items=waiting,
                 placement=self._placement,
+                saved=True,  # of state there is none
             )
 
     def note_sources(self, facts: Sequence[SlotFacts]) -> None:
@@ -223,6 +224,7 @@ class Ledger:
             losses=losses,
             inherited=inherited,
             placement=self._placement,
+            saved=slot in self._statuses and self._statuses[slot].exact,
         )
 
     def _at_risk(self, slot: Slot) -> tuple[float | None, float, float]:
@@ -273,6 +275,7 @@ class Glimpse(NamedTuple):
             facts=tuple(self.facts),
             window=self.window,
             now=self.position,
+            exact=self.policy.recovery.exact,
         )
 
 

@@ -28,10 +28,22 @@ class Lineages:
     def __init__(self, operators: Iterable[QueryOperator], *, known: bool = True) -> None:
         self._by_operator: dict[str, dict[Slot, Lineage]] = {one.name: {} for one in operators}
         self._known = known
+        self._saved_at: Epoch | None = None
 
     def expected(self, operator: str) -> dict[Slot, Lineage] | None:
         """By slot of an operator; None where any will do."""
         return self._by_operator[operator] if self._known else None
+
+    def readable(self, operator: str, epoch: Epoch) -> dict[Slot, Lineage] | None:
+        """The same for whoever only reads the state as of an epoch."""
+        return None if epoch == self._saved_at else self.expected(operator)
+
+    def saved(self, epoch: Epoch) -> None:
+        """All states were saved as of an epoch, each under a new lineage.
+
+        What is resident still has the old ones: it is right to read, but the next epoch restores it.
+        """
+        self._saved_at = epoch
 
     def resume(
         self, history: CommitHistory, operators: Iterable[QueryOperator], epoch: Epoch
@@ -66,6 +78,6 @@ class Lineages:
         lineage = Lineage(f"rewound-{uuid.uuid4().hex}")
         self._known = True
         for one in operators:
-            stay = () if but is None else but.kept(one.name, one.slots)
+            stay = frozenset[Slot]() if but is None else but.kept(one.name, one.slots)
             goes = (slot for slot in each_slot(one.slots) if slot not in stay)
             self._by_operator[one.name] |= dict.fromkeys(goes, lineage)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tether.backup.commitcodec import LogEnd
     from tether.backup.commitlog import CommitLog
     from tether.backup.frames import FrameHeader, FrameRef
+    from tether.backup.mark import Mark
     from tether.backup.opening import StoreAddress
     from tether.backup.protocol import BackupStore
     from tether.policies.policy import Policy
@@ -63,7 +64,7 @@ def open_log(
     store: BackupStore,
     log: CommitLog,
     policies: Sequence[Policy],
-    marks: Sequence[LogMark],
+    marks: Sequence[Mark],
     expected: Expected,
     *,
     every_epoch: bool,
@@ -102,14 +103,14 @@ def open_log(
     return OpenedLog(end, " ".join(problems or log.damaged), bool(problems), frames)
 
 
-def _told_anything(mark: LogMark) -> bool:
+def _told_anything(mark: Mark) -> bool:
     try:
         return mark.read() is not None
     except BackupError:
         return False
 
 
-def _keep_mark(store: BackupStore, marks: Sequence[LogMark]) -> None:
+def _keep_mark(store: BackupStore, marks: Sequence[Mark]) -> None:
     """Keep the first mark that can be written: Spark may reach a checkpoint that we cannot."""
     for mark in marks[:-1]:
         try:

@@ -45,8 +45,10 @@ def refuse_lost(runner: Runner[Any], epoch: Epoch) -> None:
     lost = mine - there.keys() - books.aside.missing
     if lost:
         first = min(lost)
-        raise LostStateError(
+        error = LostStateError(
             f"Slot {first.slot} of {first.operator!r} has lost its state before epoch {epoch}.",
             why=f"An executor died; {len(lost)} of {len(mine)} slots have lost theirs.",
             do="Nothing: the query goes back to its newest complete snapshot.",
         )
+        error.there = there
+        raise error

@@ -87,6 +87,11 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: Epoch) -> Runner
         for ledger in plan.ledgers.values():
             ledger.resume_without_account()
         books.tell_lost_feedback(plan.feedback.resume_without_account(operators, epoch))
+    return place_slots(plan, cluster, books, committer)
+
+
+def place_slots(plan: LanePlan, cluster: C, books: Books, committer: Committer) -> Runner[C]:
+    """Place the slots of a lane whose books are open, and their copies: epochs may run then."""
     catching_up = CatchingUp()
     copies = copies_for(plan, books, cluster)
     orders = SlotOrders(books, catching_up, plan.settings, plan.address, copies)

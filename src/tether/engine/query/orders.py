@@ -74,7 +74,11 @@ class SlotOrders:
             epoch=epoch,
             first_epoch=books.first_epoch,
             fingerprint=one.digest,
-            lineages=books.lineages.expected(name),
+            lineages=(
+                books.lineages.readable(name, epoch)
+                if purpose == "read"
+                else books.lineages.expected(name)
+            ),
             turn=turn,
             purpose=purpose,
             read_table=table,
@@ -88,9 +92,10 @@ class SlotOrders:
             accept_damage=settings.accept_damage,
             in_doubt=self._whole_images(one, epoch, purpose),
             divergences=books.ledgers[name].divergences(epoch_before(epoch)),
-            kept=behind.kept(name, one.slots) if behind else (),
+            kept=behind.kept(name, one.slots) if behind else frozenset(),
             kept_version=behind.through if behind else NEVER,
             arena=books.aside.arena,
+            after=books.aside.after if purpose == "epoch" else None,
             stale=books.aside.stale(name),
             skipped=books.aside.skipped(name),
             seats=None if self._copies is None else self._copies.seats(name),

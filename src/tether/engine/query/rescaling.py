@@ -1,11 +1,18 @@
-"""Another number of slots at a restart: the state is split and merged by key, exactly.
+"""Another number of slots: the stored state is split and merged by key, exactly.
 
-A query that was stopped in good order has its whole state in its backup. When it is started with another
-number of slots, each entry goes to the slot that its key belongs to now. It takes three steps:
+A query whose whole state is in its backup, because it was stopped in good order or has just made all of
+it durable, can go on with another number of slots. What a crash right after each step means:
 
-1. A whole frame of every new slot is written. (Crash: nothing names them; they are swept.)
-2. One commit record names them all, and says how many slots there are now. (Crash: the record says it.)
-3. The manifest says it, too.
+1. After a command, the manifest says what is about to be done. (Crash: nothing has happened.)
+2. A whole frame of every new slot is written. (Crash: nothing names them; they are swept.)
+3. One commit record names them all, and says how many slots there are now. (Crash: the record says
+   it, and the manifest tells the next start to look for it.)
+4. The manifest says it, too.
+
+There are three ways to ask for it: another ``parallelism`` at a restart, with leave to change it; a
+command while the query is stopped; a command while it runs. After a command the program still says the
+old number. So the manifest keeps both, and as long as the program's does not change, that of the command
+counts (:func:`numbers_there`).
 
 What was lost before stays in the account: losses of a slot that is gone move to one that stays. Where
 the worst entry counts and not the sum, any slot may now hold the entry that was hit, so every slot gets
@@ -15,243 +22,268 @@ all of them.
 from __future__ import annotations
 
 import json
-import math
-import pickle
-import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
 from tether.backup.commits import CommitRecord, SlotCommit
-from tether.backup.frames import FrameHeader
-from tether.backup.names import slot_key
-from tether.backup.recovery import recover_chain, require_whole
-from tether.core.errors import ChangedProgramError
-from tether.core.ids import Epoch, Failures, FrameNumber, Lineage, Slot, each_slot, epoch_before
-from tether.declared import counted
-from tether.state.slot import SlotState
+from tether.chaos.faults import reach
+from tether.core.errors import BackupError
+from tether.core.ids import Epoch, SnapshotNumber, each_slot, epoch_before
+from tether.engine.query.splitting import Change, divided, refusal, stored
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tether.backup.history import CommitHistory
-    from tether.core.losses import LossRecord
-    from tether.engine.operators import QueryOperator
-    from tether.engine.ports import Cluster
+    from tether.backup.manifest import Manifest
+    from tether.backup.protocol import BackupStore
+    from tether.chaos.faults import Fault
+    from tether.engine.ports import Reports
     from tether.engine.query.commit_log import OpenCommitLog
     from tether.engine.query.lane import LanePlan
+    from tether.engine.query.splitting import Homes, Stored
 
 _RUN = "rescale "
 """With the new numbers of slots behind it, the run that a record of this kind names."""
-_DIVISIBLE = ("table", "set")
 
 
-class _Change(NamedTuple):
-    """An operator whose number of slots is another one now."""
+class UnfinishedError(Exception):
+    """The stored state may have been divided, or not: the next start will look."""
 
-    operator: QueryOperator
-    before: int
+
+class Rescaling:
+    """Brings a store to the numbers of slots that operators have now.
+
+    Args:
+        operators: All of the store's, by name, with the numbers that they are to have.
+        log: The store's commit log, open.
+        homes: Knows the slot of a key.
+        query_id: Id of the query.
+        faults: Those that the query was started with.
+    """
+
+    def __init__(
+        self,
+        operators: Mapping[str, Stored],
+        log: OpenCommitLog,
+        homes: Homes,
+        query_id: str,
+        faults: Sequence[Fault] = (),
+    ) -> None:
+        self._operators, self._log, self._homes = operators, log, homes
+        self._query_id, self._faults = query_id, tuple(faults)
+        manifest = log.store.read_manifest()
+        assert manifest is not None
+        self._manifest = manifest
+
+    @classmethod
+    def of_lane(cls, plan: LanePlan, log: OpenCommitLog, homes: Homes, query_id: str) -> Rescaling:
+        """For the store of a lane, whose log is open."""
+        graph = plan.settings.graph
+        operators = {name: stored(one, graph) for name, one in plan.operators.items()}
+        return cls(operators, log, homes, query_id, plan.settings.faults)
+
+    @property
+    def first_epoch(self) -> Epoch:
+        """The first epoch that ever ran on the store."""
+        return self._manifest.first_epoch
+
+    def changes(self) -> list[Change]:
+        """Operators that have another number of slots than the stored state."""
+        there = _there(self._manifest, self._log.history)
+        return [
+            Change(one, there[name])
+            for name, one in self._operators.items()
+            if there[name] != one.slots
+        ]
+
+    def check(self, changes: Sequence[Change], epoch: Epoch) -> None:
+        """Refuse what cannot be done; nothing is changed.
+
+        Args:
+            changes: The operators.
+            epoch: The epoch that slots are to run next.
+
+        Raises:
+            ChangedProgramError: Says why.
+        """
+        for change in changes:
+            if change.operator.refused:
+                raise refusal(change, change.operator.refused)
+            self._check_losses(change)
+            self._check_whole(change, epoch)
+        # The share of other operators may change with it, and with that their terms; what an
+        # exact policy has kept under the old ones can be continued only from a whole state.
+        moved = {change.operator.name for change in changes}
+        for name, one in self._operators.items():
+            if changes and one.recovery.exact and name not in moved:
+                self._check_whole(Change(one, one.slots), epoch)
+
+    def _check_whole(self, change: Change, epoch: Epoch) -> None:
+        one, history = change.operator, self._log.history
+        for slot in each_slot(change.before):
+            if history.slot_facts(one.name, slot, epoch).exact_epoch != epoch - 1:
+                raise refusal(
+                    change,
+                    f"the backup of slot {slot} is not its whole state: the query was not stopped in "
+                    "good order.",
+                    do=f"Start it once with parallelism={change.before}, stop it with query.stop(), "
+                    "and then change the number.",
+                )
+
+    def _check_losses(self, change: Change) -> None:
+        """An error of an operator before may be in each of many slots, and stays so where they merge."""
+        one, history = change.operator, self._log.history
+        if one.slots > change.before:
+            return
+        for name in one.senders:
+            slots = self._operators[name].slots if name in self._operators else 0
+            if not slots or any(history.losses(name, slot) for slot in each_slot(slots)):
+                raise refusal(
+                    change,
+                    f"{name!r}, from which it gets rows, has lost state before. That may show in each "
+                    "of its slots, and in fewer of them it could not be told apart.",
+                    do="Give it more slots than before, or leave the number.",
+                )
+
+    def move(self, changes: Sequence[Change], epoch: Epoch, *, by_command: bool = False) -> None:
+        """Divide the stored state anew, if need be, and let the manifest say how many slots there are.
+
+        Args:
+            changes: What :meth:`changes` gave, and :meth:`check` let pass.
+            epoch: The epoch that slots are to run next.
+            by_command: Whether the program does not say these numbers: who starts it next must know.
+
+        Raises:
+            ChangedProgramError: Entries are not in the slots of their keys; all is as it was.
+            BackupError: The store failed; all is as it was.
+            UnfinishedError: It failed when the commit record was written, or later.
+        """
+        if not changes:
+            self._settle()
+            return
+        if by_command:
+            moving = {change.operator.name: change.operator.slots for change in changes}
+            self._write(moving=moving)
+        try:
+            reach(self._faults, "rescale-announced", -1, epoch)
+            slots: dict[str, SlotCommit] = {}
+            for change in changes:
+                slots |= divided(change, self._log, self._homes, self._query_id, epoch)
+            reach(self._faults, "rescale-written", -1, epoch)
+        except Exception:
+            with suppress(
+                BackupError
+            ):  # it stays: then the next start looks in the log for nothing
+                self._write(moving={})
+            raise
+        try:
+            self._log.append(self._record(slots, epoch))
+            reach(self._faults, "rescale-recorded", -1, epoch)
+            self._settle()
+            reach(self._faults, "rescale-settled", -1, epoch)
+        except Exception as error:
+            raise UnfinishedError from error
+
+    def _record(self, slots: dict[str, SlotCommit], epoch: Epoch) -> CommitRecord:
+        now = {name: one.slots for name, one in self._operators.items()}
+        run, before = _RUN + json.dumps(now, sort_keys=True), epoch_before(epoch)
+        if not any(one.recovery.rewinds for one in self._operators.values()):
+            return CommitRecord(epoch=before, run=run, slots=slots, amends=True)
+        # A query that goes back as a whole must never go back beyond this: it is a snapshot, too.
+        snapshot = self._log.history.complete_snapshot(epoch)
+        assert snapshot is not None
+        assert snapshot.epoch == before
+        number = SnapshotNumber(snapshot.number + 1)
+        return CommitRecord(
+            epoch=before, run=run, slots=slots, complete=number, items=dict(snapshot.items)
+        )
+
+    def _settle(self) -> None:
+        told = {name: one.in_program for name, one in self._operators.items()}
+        moved = {n: one.slots for n, one in self._operators.items() if one.slots != told[n]}
+        fingerprint = {**self._manifest.fingerprint, "slots": told}
+        operators = {name: one.told for name, one in self._operators.items()}
+        self._write(fingerprint=fingerprint, operators=operators, moved=moved, moving={})
+
+    def _write(self, **changed: object) -> None:
+        wanted = msgspec.structs.replace(self._manifest, **changed)
+        if wanted != self._manifest:
+            self._log.store.write_manifest(wanted)
+            self._manifest = wanted
 
 
 def settle_slots(
-    plan: LanePlan, log: OpenCommitLog, cluster: Cluster[Any], query_id: str, epoch: Epoch
+    plan: LanePlan, log: OpenCommitLog, homes: Homes, query_id: str, epoch: Epoch
 ) -> None:
     """Bring the stored state to the program's numbers of slots, if they differ.
 
     Args:
         plan: The lane; its store has a manifest.
         log: The store's commit log, open.
-        cluster: Knows the slot of a key.
+        homes: Knows the slot of a key.
         query_id: Id of the query.
         epoch: The epoch that slots are to run next.
 
     Raises:
         ChangedProgramError: They differ, and that was not allowed, or cannot be done with this state.
     """
-    store, operators = log.store, plan.operators
-    manifest = store.read_manifest()
-    assert manifest is not None
-    told = dict(manifest.fingerprint.get("slots", {}))
-    there = {**told, **_rescaled_to(log.history)}
-    changes = [
-        _Change(one, there[name]) for name, one in operators.items() if there[name] != one.slots
-    ]
+    rescaling = Rescaling.of_lane(plan, log, homes, query_id)
+    changes = rescaling.changes()
     if changes and "slots" not in plan.settings.allow_changed:
-        raise _refusal(changes[0], "its state was moved to that many slots by an earlier start.")
-    if changes and epoch > manifest.first_epoch:
-        for change in changes:
-            _check(change, log.history, epoch)
-        now = {name: one.slots for name, one in operators.items()}
-        slots: dict[str, SlotCommit] = {}
-        for change in changes:
-            slots |= _moved(change, log, cluster, query_id, epoch)
-        run = _RUN + json.dumps(now, sort_keys=True)
-        log.append(CommitRecord(epoch=epoch_before(epoch), run=run, slots=slots, amends=True))
-        for change in changes:
-            plan.reports.add(
-                "rescaled",
-                "another number of slots was asked for",
-                epoch,
-                operator=change.operator.name,
-                before=change.before,
-                after=change.operator.slots,
-            )
-    now = {name: one.slots for name, one in operators.items()}
-    if told != now:
-        fingerprint = {**manifest.fingerprint, "slots": now}
-        store.write_manifest(msgspec.structs.replace(manifest, fingerprint=fingerprint))
+        raise refusal(changes[0], "its state was moved to that many slots by an earlier start.")
+    if epoch <= rescaling.first_epoch:
+        changes = []  # there is nothing to move
+    rescaling.check(changes, epoch)
+    try:
+        rescaling.move(changes, epoch)
+    except UnfinishedError as error:
+        raise (error.__cause__ or error) from None
+    report_rescaled(plan.reports, changes, "another number of slots was asked for", epoch)
+
+
+def report_rescaled(reports: Reports, changes: Sequence[Change], cause: str, epoch: Epoch) -> None:
+    """Tell of it."""
+    for change in changes:
+        one = change.operator
+        reports.add(
+            "rescaled", cause, epoch, operator=one.name, before=change.before, after=one.slots
+        )
+
+
+def numbers_there(store: BackupStore, program: Mapping[str, int]) -> dict[str, int]:
+    """The numbers of slots that a query is to have, after commands that its program knows nothing of.
+
+    Args:
+        store: The query's store.
+        program: What the program says, by operator.
+
+    Returns:
+        Those that differ from the program's.
+    """
+    manifest = store.read_manifest()
+    if manifest is None or not (manifest.moved or manifest.moving):
+        return {}
+    stored = dict(manifest.fingerprint.get("slots", {}))
+    # Only a driver that died in the middle leaves it to the log to say how far it came.
+    there = _there(manifest, store.read_commits().history) if manifest.moving else manifest.moved
+    return {
+        name: there[name]
+        for name, slots in program.items()
+        # A number that was changed in the program was said last.
+        if name in there and slots == stored.get(name) and there[name] != slots
+    }
+
+
+def _there(manifest: Manifest, history: CommitHistory) -> dict[str, int]:
+    """The numbers of slots that the stored state is in."""
+    told = {**manifest.fingerprint.get("slots", {}), **manifest.moved}
+    return {**told, **_rescaled_to(history)}
 
 
 def _rescaled_to(history: CommitHistory) -> dict[str, int]:
     """What the newest record of this kind says of numbers of slots, if there is one."""
     run = next((run for run in history.runs() if run.startswith(_RUN)), "")
     return dict(json.loads(run.removeprefix(_RUN))) if run else {}
-
-
-def _check(change: _Change, history: CommitHistory, epoch: Epoch) -> None:
-    one = change.operator
-    recovery = one.policy.recovery
-    if recovery.rewinds or recovery.logs_rows:
-        raise _refusal(change, f"the policy {one.policy.name} keeps snapshots or rows by slot.")
-    if not one.keyed:
-        raise _refusal(change, "it has no key, so any slot may hold any part of the state.")
-    if one.feedback_to is not None or one.feedback_arrow is not None:
-        raise _refusal(change, "it sends feedback, which waits by slot.")
-    if one.window is not None and one.window.by == "items":
-        raise _refusal(change, "its window counts the rows of a slot.")
-    for name, spec in one.state_specs.items():
-        if spec["kind"] not in _DIVISIBLE:
-            raise _refusal(
-                change,
-                f"its state {name!r} is a {spec['kind']}, of which nobody can say which part belongs "
-                "to which key.",
-            )
-    for slot in each_slot(change.before):
-        if history.slot_facts(one.name, slot, epoch).exact_epoch != epoch - 1:
-            raise _refusal(
-                change,
-                f"the backup of slot {slot} is not its whole state: the query was not stopped in "
-                "good order.",
-                do=f"Start it once with parallelism={change.before}, stop it with query.stop(), and "
-                "then start it with the new number.",
-            )
-
-
-def _moved(
-    change: _Change, log: OpenCommitLog, cluster: Cluster[Any], query_id: str, epoch: Epoch
-) -> dict[str, SlotCommit]:
-    """Write a whole frame of every new slot; give what the commit record says of them."""
-    one, history = change.operator, log.history
-    parts: list[dict[str, list[pa.RecordBatch]]] = [{} for _ in range(one.slots)]
-    sequence = FrameNumber(0)
-    for slot in each_slot(change.before):
-        chain = recover_chain(log.store, history, one.name, slot, epoch)
-        require_whole(chain, f"Slot {slot} of {one.name!r} cannot be split.")
-        sequence = max([sequence, *(frame.header.sequence for frame in chain.frames)])
-        state = SlotState.heap()
-        pickle.loads(one.blob).setup(state)  # noqa: S301 - the query's own operator
-        state.begin_restore()
-        for frame in chain.frames:
-            state.restore(frame.parts)
-        state.finish_restore(epoch - 1)
-        state.begin(epoch)
-        for name, export in state.export_full().items():
-            for batch in export.batches:
-                _divide(change, cluster, batch, parts, slot=slot, name=name)
-    accounts = _accounts(change, history)
-    commits = {}
-    for slot, content in zip(each_slot(one.slots), parts, strict=True):
-        entries = sum(batch.num_rows for batches in content.values() for batch in batches)
-        lineage, account = Lineage(f"rescaled-{uuid.uuid4().hex}"), accounts[slot]
-        header = FrameHeader(
-            query=query_id,
-            operator=one.name,
-            slot=slot,
-            epoch=epoch_before(epoch),
-            sequence=FrameNumber(sequence + 1),
-            failures=Failures(
-                max(len(account), history.slot_facts(one.name, slot, epoch).failures)
-            ),
-            kind="full",
-            cause="flush",
-            attempt=uuid.uuid4().hex,
-            lineage=lineage,
-            divergence_before=0.0,
-            divergence_after=0.0,
-            carried=math.inf,  # what was there before is the state of other keys
-            entries=entries,
-            written_at=0.0,
-            records=log.end.number,
-        )
-        commits[slot_key(one.name, slot)] = SlotCommit(
-            epoch=epoch_before(epoch),
-            frame=log.store.append(header, content),
-            kind="full",
-            carried=math.inf,
-            divergence_after=0.0,
-            exact=True,
-            failures=header.failures,
-            lineage=lineage,
-            # Terms that no policy has: the new ones are durable with the next epoch.
-            under=_RUN.strip(),
-            theta=0.0,
-            losses=tuple(account),
-            losses_in_all=len(account),
-        )
-    return commits
-
-
-def _divide(
-    change: _Change,
-    cluster: Cluster[Any],
-    batch: pa.RecordBatch,
-    parts: list[dict[str, list[pa.RecordBatch]]],
-    *,
-    slot: Slot,
-    name: str,
-) -> None:
-    """Give each row of a batch to its new slot; an empty batch to slots that get none."""
-    one = change.operator
-    missing = [key for key in one.key_types if key not in batch.schema.names]
-    if missing:
-        raise _refusal(change, f"the key of its state {name!r} lacks the columns {missing}.")
-    keys = batch.select(list(one.key_types))
-    for content in parts:
-        content.setdefault(name, [batch.slice(0, 0)])
-    if not batch.num_rows:
-        return
-    # What the keys say of the old slots must be true; else they do not say it of the new ones.
-    if (cluster.slots_of(one.name, keys, change.before) != slot).any():
-        raise _refusal(change, f"rows of its state {name!r} are not in the slots of their keys.")
-    targets = cluster.slots_of(one.name, keys, one.slots)
-    for target in np.unique(targets):
-        rows = pa.array(np.flatnonzero(targets == target))
-        parts[int(target)][name].append(batch.take(rows))
-
-
-def _accounts(change: _Change, history: CommitHistory) -> list[list[LossRecord]]:
-    """The losses of each new slot."""
-    one = change.operator
-    of_errors = counted(one.state_specs.values())
-    worst_may_count = len(of_errors) == 1 and of_errors[0].get("divergence") == "max"
-    accounts: list[dict[str, LossRecord]] = [
-        {loss.lost: loss for loss in history.losses(one.name, slot)}
-        for slot in each_slot(one.slots)
-    ]
-    for slot in each_slot(change.before):
-        for loss in history.losses(one.name, slot):
-            prefix = f"{one.name}/"
-            told = loss.lost if loss.lost.startswith(prefix) else f"{prefix}{slot}:{loss.lost}"
-            for target in range(one.slots) if worst_may_count else [slot % one.slots]:
-                if target != slot:
-                    accounts[target][told] = msgspec.structs.replace(loss, lost=told)
-    return [list(account.values()) for account in accounts]
-
-
-def _refusal(change: _Change, why: str, do: str = "") -> ChangedProgramError:
-    name, before, after = change.operator.name, change.before, change.operator.slots
-    return ChangedProgramError(
-        f"The state of {name!r} cannot go from {before} slots to {after}.",
-        why=f"{why[0].upper()}{why[1:]}",
-        do=do or f"Start it with parallelism={before}, or with an empty backup and checkpoint.",
-    )

@@ -91,6 +91,19 @@ class Runner(Generic[C]):
         self.exact_points.note(epoch, statuses)
         self.catching_up.applied(epoch)
 
+    def run_as_one(self, given: Any, epoch: Epoch) -> None:
+        """Run all epochs since the committed one as a single one: its number is that of the last.
+
+        Args:
+            given: The rows of all of them.
+            epoch: The last of them.
+        """
+        self.books.aside.after = self.committed_epoch
+        try:
+            self.run(given, epoch)
+        finally:
+            self.books.aside.after = None
+
     def _run(self, given: Any, epoch: Epoch, only: Collection[str] | None) -> Statuses:
         """Run the slots; where copies can speak for lost ones, again with those."""
         in_vain = 0

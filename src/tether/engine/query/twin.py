@@ -12,19 +12,17 @@ import msgspec
 from tether.core.errors import BackupError
 from tether.core.ids import Epoch, epoch_after
 from tether.engine.query.aside import Aside
-from tether.engine.query.catching_up import CatchingUp
 from tether.engine.query.clocks import Clocks
 from tether.engine.query.commit_log import RunIds
 from tether.engine.query.committer import Committer
 from tether.engine.query.lane import Books
 from tether.engine.query.lineages import Lineages
-from tether.engine.query.opening import copies_for, keeper_for
-from tether.engine.query.orders import SlotOrders
-from tether.engine.query.runner import Runner
+from tether.engine.query.opening import keeper_for, place_slots
 
 if TYPE_CHECKING:
     from tether.engine.ports import Cluster, Statuses
     from tether.engine.query.lane import LanePlan
+    from tether.engine.query.runner import Runner
 
 C = TypeVar("C", bound="Cluster[Any]")
 
@@ -64,20 +62,17 @@ def open_twin(
     books.lineages.distrust(operators)
     committer.resume(snapshot)
     books.resume(snapshot)
-    catching_up = CatchingUp()
-    copies = copies_for(plan, books, cluster)
-    cluster.place()
-    if copies is not None:
-        copies.place()
-    return Runner(
-        plan=plan,
-        cluster=cluster,
-        books=books,
-        committer=committer,
-        orders=SlotOrders(books, catching_up, plan.settings, plan.address, copies),
-        catching_up=catching_up,
-        copies=copies,
-    )
+    return place_slots(plan, cluster, books, committer)
+
+
+def may_merge(plan: LanePlan) -> bool:
+    """Whether epochs whose output nobody needs may be run as one: their states are then the same.
+
+    An operator behind another would get other rows; a window, or feedback, other epochs.
+    """
+    settings, operators = plan.settings, plan.operators.values()
+    alone = not settings.graph.edges and settings.copies is None
+    return alone and all(one.merges and one.window is None for one in operators)
 
 
 def save_twin(runner: Runner[Any], epoch: Epoch) -> Statuses:
@@ -129,6 +124,7 @@ def record_twin(runner: Runner[Any], epoch: Epoch, saved: Statuses) -> None:
     """
     keeper = runner.books.keeper
     runner.books.aside.records = True
+    runner.books.lineages.saved(epoch)
     if keeper is None:
         runner.committer.heal(epoch, saved)
         return

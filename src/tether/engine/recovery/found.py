@@ -43,6 +43,9 @@ class Found:
     """What the slot has lost before, by the lineages that were lost."""
     price: LossRecord | None = None
     """What this loss costs; None where nothing was lost."""
+    under: str = ""
+    """Terms that it was saved under, where what is logged from here on needs a whole state under those
+    of now; empty where that does not matter."""
     stale: bool = False
     """Whether epochs are missing from it, which somebody else has: what the slot gives is tentative."""
     full_bytes: int = 0
@@ -226,6 +229,7 @@ def _backup_to_replay_onto(program: Program, slot: Slot, reason: str) -> Found:
         version=epoch,
         policy_state=policy_state_of(program, stored, under, Failures(len(account.losses))),
         frames=chain.frames,
+        under=under,
         backup_epoch=epoch,
         failures=facts.failures,
         losses=account.losses,

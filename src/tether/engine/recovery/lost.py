@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
+
+if TYPE_CHECKING:
+    from tether.engine.ports import Statuses
 
 
 class LostStateError(TetherError):
     """A slot's state is gone, and what is durable is older than the epoch before."""
 
     code = "lost-state"
+    there: Statuses | None = None
+    """What the slots said that have their state, where all were asked."""
 
 
 def is_loss(error: BaseException) -> bool:

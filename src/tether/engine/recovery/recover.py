@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import structs
+
 from tether.backup.parts import read_rows
-from tether.core.ids import NEVER, Failures, FrameNumber, Lineage, Slot
+from tether.core.ids import NEVER, Failures, FrameNumber, Lineage, Slot, epoch_before
 from tether.engine.messages import RecoveryReport, SlotMemory
 from tether.engine.recovery.found import find
 from tether.engine.recovery.replay import replay
@@ -54,14 +57,17 @@ def recover(program: Program, resident: Resident, slot: Slot, attempt: str) -> R
             Or it has a bound, which would be infinite, and nobody has accepted that.
     """
     policy, control, began = program.policy, program.control, time.perf_counter()
-    found = find(program, slot, resident.reason)
+    at_first = replace(program, control=structs.replace(control, epoch=control.first))
+    found = find(at_first, slot, resident.reason)
     read = time.perf_counter()
     state = resident.create()
     for frame in found.frames:
         state.restore(frame.parts)
     # The lineage is new, and the driver learns it only at the end of the epoch: whoever finds this
     # state after a crash in the middle of a replay does not use it.
-    resident.finish(found.version, _memory(program, attempt, found, found.policy_state))
+    # Where several epochs come as one, it then is the state before their number.
+    version = found.version if control.after is None else epoch_before(control.epoch)
+    resident.finish(version, _memory(program, attempt, found, found.policy_state))
     applied = time.perf_counter()
     policy_state, rows = found.policy_state, 0
     if policy.recovery.logs_rows:
@@ -131,7 +137,8 @@ def _memory(
         failures=Failures(found.failures + fails),
         losses=Failures(len(lost)),
         policy_state=encode_policy_state(policy_state),
-        under=program.terms,
+        # Under other terms than now the slot begins with a whole backup, as after a restart with them.
+        under=found.under or program.terms,
         sequence=FrameNumber(1 + max((frame.header.sequence for frame in found.frames), default=0)),
         log_bytes=found.log_bytes,
         full_bytes=found.full_bytes,

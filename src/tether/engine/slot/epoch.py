@@ -178,7 +178,7 @@ class SlotEpoch(Watch):
             self._phases.end("rollback")
         if self._usable(resident, epoch_before(control.epoch)):
             return self._begin(resident, resident.memory())
-        if control.epoch == control.first_epoch:
+        if control.first == control.first_epoch:
             return self._begin_from_nothing(resident)
         recovered = recover(self._program, resident, self._slot, self._attempt)
         self._recovery, self._loss = recovered.report, recovered.loss

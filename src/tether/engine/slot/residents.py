@@ -191,12 +191,10 @@ class ArenaResident(Resident):
             self._attachment = None
 
     def remove(self) -> None:
-        """Remove the state for good."""
-        self.attach()
-        if self._attachment is not None:
-            self._attachment.arena.destroy()
-            self._attachment = None
+        """Remove the state for good, and what is left of one that was never finished or half removed."""
+        self.release()  # as of now the lock is that of ``discard``
         _kept.pop((self._directory, self._program.operator), None)
+        Arena.discard(self._directory, _identity(self._program, self._resident_id))
         forget_notes(self.notes)
 
 

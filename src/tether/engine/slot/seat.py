@@ -66,7 +66,7 @@ class SeatWork:
             # It takes no part in snapshots: those are of slots, and its slot's voice takes one. It
             # never goes on from an old one: it is a copy of its slot, or nothing. Faults on purpose
             # are meant for slots.
-            quiet = msgspec.structs.replace(control, snapshot=None, stale=())
+            quiet = msgspec.structs.replace(control, snapshot=None, stale=frozenset())
             self._program = replace(program, control=quiet, faults=())
         self._work = SlotAhead(
             self._program, Slot(max(0, self._slot)), attempt, host, task, seat=seat
