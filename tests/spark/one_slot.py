@@ -214,3 +214,16 @@ class Harness:
             self.store.append_commit(record)
             self.ledger.note({0: work.status})
             self.lineage = work.status.lineage
+
+
+class Told(Count):
+    """Keeps what it is told of losses in its state, under keys below 0."""
+
+    name = "count"
+
+    def on_recover(self, loss):
+        self.seen.put([[-loss.failures]], n=int(loss.bound))
+
+
+def distance(one, other):
+    return sum(abs(one.get(key, 0) - other.get(key, 0)) for key in one.keys() | other.keys())

@@ -21,7 +21,7 @@ from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.injector import Injector
 
 from .counting import skewed_keys, true_counts
-from .test_graphs import Partial, Total
+from .graph_operators import Partial, Total
 
 EPOCHS = 6
 SNAPSHOT, LOST = 3, 5

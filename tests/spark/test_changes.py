@@ -142,6 +142,52 @@ def test_memory_functions_and_plain_sinks_see_what_they_asked_for(spark, tmp_pat
         outlet_for(sink, "word", str(tmp_path / "n"), 0)
 
 
+def test_formats_of_sparks_show_what_a_row_is(spark, tmp_path):
+    sink = tether.to_format(
+        "json", path=str(tmp_path / "rows")
+    )  # "console" prints the same columns
+    outlet = outlet_for(sink, True, str(tmp_path / "checkpoint"), 0)
+    outlet.give(frame(spark, a=1), 3, Mark("tentative", 3, 0.25))
+    outlet.give(frame(spark, a=2), 3, Mark("stable", 5))
+    written = spark.read.json(str(tmp_path / "rows"))
+    told = [tuple(row[name] for name in ("count", *CHANGE_COLUMNS)) for row in written.collect()]
+    assert sorted(told) == [
+        (1, "delete", 5, "stable", 3, 1.0),
+        (1, "insert", 3, "tentative", 3, 0.25),
+        (2, "insert", 5, "stable", 3, 1.0),
+    ]
+
+
+KINDS = """
+SELECT * FROM VALUES
+  (1, 'a', 1.5D, 1.25BD, DATE'2020-02-03', TIMESTAMP'2020-02-03 04:05:06.789', X'01', true),
+  (1, 'a', 2.5D, 1.25BD, DATE'2020-02-03', TIMESTAMP'2020-02-03 04:05:06.789', X'01', true),
+  (NULL, 'b', double('NaN'), NULL, NULL, NULL, NULL, NULL),
+  ({0}, 'c', -0.0D, 2.50BD, DATE'1900-01-01', TIMESTAMP'1900-01-01 00:00:00', X'', false)
+AS t(id, name, d, money, day, at, raw, flag)
+"""
+
+
+def test_few_rows_are_corrected_like_many(spark, tmp_path, monkeypatch):
+    def history(few, usual):
+        monkeypatch.setattr("tether.spark.changes.outlet.FEW", few)
+        memory = tether.to_memory(key=["id", "name", "d"])
+        outlet = outlet_for(memory, False, str(tmp_path / f"{few}-{usual}"), 0)
+        outlet.usual_rows = usual
+        # A driver has died before this one had kept all.
+        half = tmp_path / f"{few}-{usual}/tether/tentative/0/4/given/part-9.parquet"
+        half.parent.mkdir(parents=True)
+        half.write_bytes(b"half")
+        outlet.give(spark.sql(KINDS.format(7)), 4, Mark("tentative", 4, 0.5))
+        outlet.give(spark.sql(KINDS.format(8)), 4, Mark("stable", 6))
+        assert len(outlet.outstanding()) == 1
+        return sorted(repr(sorted(row.items())) for row in memory.rows("history"))
+
+    by_spark = history(-1, None)
+    assert history(20_000, None) == by_spark
+    assert history(20_000, 4) == by_spark
+
+
 def test_every_policys_output_goes_this_way(spark, tmp_path):
     counting = CountingQuery(spark, tmp_path, skewed_keys(2, 50, 9, seed=3))
     memory = tether.to_memory()

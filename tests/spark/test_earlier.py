@@ -1,7 +1,7 @@
 """What an earlier version left is continued with, or refused with a clear word.
 
 ``earlier/`` holds directories as earlier versions left them, and how they were made (``make.py``):
-``barrier`` and ``mini-batch`` as of commit 68b5ea8, where the engine was part of the
+``approximate``, ``barrier`` and ``mini-batch`` as of commit 68b5ea8, where the engine was part of the
 Spark host; ``format-1`` as of 85c518d, which did not yet write down what a loss had cost.
 """
 
@@ -37,7 +37,7 @@ def left_by(name: str, root: Path) -> Path:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "name",
-    ["barrier", pytest.param("mini-batch", marks=LONG)],
+    ["approximate", "barrier", pytest.param("mini-batch", marks=LONG)],
 )
 def test_a_query_of_the_version_before_is_continued(spark, tmp_path, name):
     found = {}
@@ -55,7 +55,11 @@ def test_a_query_of_the_version_before_is_continued(spark, tmp_path, name):
         query.stop()
     assert found.keys() <= counts.keys()
     wrong = l1_error(counts, true_counts(make.rows()))
-    assert wrong == bound.spent == 0
+    if name == "approximate":  # it left with a loss in its account, which is still there
+        assert wrong <= bound.spent <= bound.promised
+        assert bound.spent > 0
+    else:
+        assert wrong == bound.spent == 0
 
 
 def test_a_layout_that_says_too_little_is_refused(tmp_path):

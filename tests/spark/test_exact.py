@@ -16,7 +16,7 @@ from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.injector import Injector
 
 from .counting import true_counts
-from .test_graphs import Ahead, Behind, Partial, Total
+from .graph_operators import Ahead, Behind, Partial, Total
 
 EPOCHS = 7
 

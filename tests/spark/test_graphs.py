@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections import Counter
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
-from pyspark.sql import functions as F
 
 import tether
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.testing.epochs import read_epochs, write_epochs
 
 from .counting import skewed_keys, true_counts
+from .graph_operators import Ahead, Behind, Partial, Total, options
 
 EPOCHS = 5
-
-# Spark's workers do not have the tests on their path.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
-class Partial(tether.Operator):
-    """Counts of this epoch's rows, whichever keys come to the slot."""
-
-    output = "k long, n long"
-
-    def setup(self, state):
-        self.seen = state.table("seen", {"k": pa.int64()}, {"n": "int64"})
-
-    def process(self, batch, out):
-        self.seen.add(batch.select(["k"]), n=1)
-        grouped = pa.TableGroupBy(pa.Table.from_batches([batch.select(["k"])]), ["k"])
-        out.emit(grouped.aggregate([("k", "count")]).rename_columns(["k", "n"]))
-
-
-class Total(tether.Operator):
-    output = "k long, n long"
-
-    def setup(self, state):
-        self.totals = state.table("totals", {"k": pa.int64()}, {"n": "int64"})
-
-    def amplification(self, before):
-        return 0.0 if isinstance(before, Partial) else math.inf  # counts of an epoch's rows alone
-
-    def process(self, batch, out):
-        self.totals.add(batch.select(["k"]), n=batch["n"])
-
-    def on_epoch_end(self, out):
-        out.emit(self.totals.rows_to_batch(self.totals.changed()))
 
 
 @pytest.fixture
@@ -63,10 +26,6 @@ def source(spark, tmp_path):
 
 def counts(query, operator="total", table="totals"):
     return {row["k"]: row["n"] for row in query.table(table, operator).collect()}
-
-
-def options(tmp_path, **more):
-    return {"checkpoint": str(tmp_path / "checkpoint"), "backup": str(tmp_path / "backup"), **more}
 
 
 def test_two_operators_in_a_row_with_a_step_between(source, tmp_path):
@@ -169,47 +128,6 @@ def test_the_batch_form_of_a_graph_is_its_answer(spark, source):
     assert {row["k"]: row["n"] for row in answer.collect()} == true_counts(tables)
 
 
-class Ahead(tether.Operator):
-    """Emits its rows with the newest model that it was given."""
-
-    output = "k long, model long, epoch_rows long"
-
-    def setup(self, state):
-        self.model = state.table("model", {"name": pa.int64()}, {"value": "int64"})
-
-    def on_feedback(self, items, out):
-        self.model.put(pa.record_batch({"name": [0]}), value=[max(items["value"].to_pylist())])
-
-    def amplification(self, before):
-        return 1.0 if isinstance(before, Behind) else math.inf  # the newest count replaces the last
-
-    def process(self, batch, out):
-        values = [row["value"] for b in self.model.batches() for row in b.to_pylist()]
-        model = np.full(batch.num_rows, values[0] if values else -1)
-        out.emit({"k": batch["k"], "model": model, "epoch_rows": np.ones(batch.num_rows, np.int64)})
-
-
-class Behind(tether.Operator):
-    """Counts epochs and sends the count back."""
-
-    output = "model long"
-    feedback = "slot long, value long"
-
-    def setup(self, state):
-        self.epochs = state.table("epochs", {"name": pa.int64()}, {"n": "int64"})
-
-    def process(self, batch, out):
-        out.emit({"model": batch["model"]})
-
-    def amplification(self, before):
-        return 0.0  # its count is of epochs, whatever comes
-
-    def on_epoch_end(self, out):
-        self.epochs.add(pa.record_batch({"name": [0]}), n=[1])
-        rows = [row for b in self.epochs.batches() for row in b.to_pylist()]
-        out.feedback({"slot": [0], "value": [rows[0]["n"]]})
-
-
 def loop(rows, **start):
     ahead = rows.apply(Ahead(), key="k", parallelism=2)
     behind = ahead.apply(Behind(), parallelism=1, feedback_to=ahead)
@@ -280,121 +198,6 @@ def test_a_failure_behind_the_loop_ends_the_query_with_its_cause(source, tmp_pat
     )
     with pytest.raises(tether.TetherError, match="no such model"):
         query.processAllAvailable()
-    query.stop()
-
-
-class PerWindow(tether.Operator):
-    """Counts rows of each window; the end of one emits and clears."""
-
-    output = "start double, end double, n long"
-
-    def setup(self, state):
-        self.rows = state.table("rows", {"one": pa.int64()}, {"n": "int64"})
-
-    def process(self, batch, out):
-        self.rows.add(pa.record_batch({"one": [0]}), n=[batch.num_rows])
-
-    def on_window_end(self, window, out):
-        n = sum(row["n"] for b in self.rows.batches() for row in b.to_pylist())
-        out.emit({"start": [window.start], "end": [window.end], "n": [n]})
-        self.rows.clear()
-
-
-def windows(spark, tmp_path, tables, schema, **apply):
-    write_epochs(tmp_path / "in", tables)
-    ended = []
-    query = (
-        tether.stream(read_epochs(spark, tmp_path / "in", schema))
-        .apply(PerWindow(), parallelism=1, **apply)
-        .start(
-            lambda df, epoch: ended.extend(tuple(row) for row in df.collect()),
-            tolerance=tether.Approximate(1000),
-            **options(tmp_path),
-        )
-    )
-    query.processAllAvailable()
-    query.stop()
-    return ended
-
-
-def test_windows_by_epochs_end_exactly(spark, tmp_path):
-    tables = [pa.table({"k": [1] * (epoch + 1)}) for epoch in range(5)]
-    ended = windows(spark, tmp_path, tables, "k long", window=tether.Hopping(2, "epochs"))
-    assert ended == [(0, 2, 1 + 2), (2, 4, 3 + 4)]
-
-
-def test_windows_by_items_end_in_the_epoch_that_passes_them(spark, tmp_path):
-    tables = [pa.table({"k": [1] * 4}) for _ in range(4)]
-    ended = windows(spark, tmp_path, tables, "k long", window=tether.Hopping(8, "items"))
-    assert ended == [(0, 8, 8), (8, 16, 8)]
-
-
-def test_windows_by_event_time_end_when_the_watermark_has_passed_them(spark, tmp_path):
-    stamps = [[1, 30], [59, 61], [62, 131], [132]]
-    tables = [pa.table({"at": pa.array(s, pa.timestamp("s"))}) for s in stamps]
-    ended = windows(
-        spark,
-        tmp_path,
-        tables,
-        "at timestamp",
-        window=tether.Hopping(60),
-        event_time="at",
-        lateness=5.0,
-    )
-    # The watermark after epoch 2 is 126: both windows end in epoch 3, the first with all rows.
-    assert [(start, end) for start, end, _ in ended] == [(0, 60), (60, 120)]
-    assert ended[0][2] == 7
-
-
-def test_a_flush_between_epochs_leaves_the_clock_alone(spark, tmp_path):
-    """As where slots are spread again: windows that are about to end still do."""
-    stamps = [[1, 30], [59, 131]]
-    tables = [pa.table({"at": pa.array(s, pa.timestamp("s"))}) for s in stamps]
-    write_epochs(tmp_path / "in", tables)
-    ended = []
-    query = (
-        tether.stream(read_epochs(spark, tmp_path / "in", "at timestamp"))
-        .apply(PerWindow(), parallelism=1, window=tether.Hopping(60), event_time="at")
-        .start(
-            lambda df, epoch: ended.extend(tuple(row) for row in df.collect()),
-            tolerance=tether.Approximate(1000),
-            **options(tmp_path),
-        )
-    )
-    query.processAllAvailable()
-    (runner,) = query._driver.runners
-    runner.flush(runner.committed_epoch)
-    write_epochs(tmp_path / "in", [pa.table({"at": pa.array([132], pa.timestamp("s"))})], first=2)
-    query.processAllAvailable()
-    assert query.bound().spent == 0
-    query.stop()
-    assert [(start, end) for start, end, _ in ended] == [(0, 60), (60, 120)]
-
-
-def test_a_hopping_window_gives_back_what_failures_took(spark, tmp_path):
-    from tether.chaos.faults import Fault
-
-    tables = skewed_keys(6, rows=200, keys=20, seed=5)
-    write_epochs(tmp_path / "in", tables)
-    query = (
-        tether.stream(read_epochs(spark, tmp_path / "in", "k long"))
-        .transform(lambda df: df.withColumn("n", F.lit(1).cast("long")))
-        .apply(Total(), key="k", parallelism=1)
-        .start(
-            tolerance=tether.Approximate(400, window=tether.Hopping(4, "epochs")),
-            arena_dir=str(tmp_path / "arena"),
-            faults=[
-                Fault(point="before-attach", marker=str(tmp_path / "m"), epoch=2, action="forget")
-            ],
-            **options(tmp_path),
-        )
-    )
-    query.processAllAvailable()
-    failures = [slot["failures"] for slot in query.slots()]
-    assert failures == [1]
-    assert query.totals()["losses"] == 1
-    assert query.slots()[0]["theta"] == 200  # Θ/2 as at the start: the loss was two windows ago
-    assert query.bound().spent == 0
     query.stop()
 
 

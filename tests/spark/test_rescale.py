@@ -45,3 +45,39 @@ def test_a_restart_with_other_slots_goes_on_exactly(spark, tmp_path):
         assert query.bound().spent == 0
     assert answers == {key: 2 * count for key, count in truth.items()}
     assert [event.what for event in query.story()].count("rescaled") == 1
+
+
+def test_the_number_changes_while_the_query_runs(spark, tmp_path):
+    table = pa.table({"word": [f"w{number % 37}" for number in range(400)]})
+    write_epochs(tmp_path / "in", [table])
+    answers = {}
+
+    def start():
+        return (
+            tether.stream(read_epochs(spark, tmp_path / "in", "word string"))
+            .apply(KeyedAggregate(), key="word", parallelism=2, name="words")
+            .start(
+                lambda df, _: answers.update({row.word: row["count"] for row in df.collect()}),
+                tolerance=tether.Approximate(1000),
+                backup=str(tmp_path / "backup"),
+                checkpoint=str(tmp_path / "checkpoint"),
+            )
+        )
+
+    query = start()
+    query.processAllAvailable()
+    query.rescale("words", 3)
+    write_epochs(tmp_path / "in", [table], first=1)
+    query.processAllAvailable()
+    assert len(query.slots()) == 3
+    assert query.table("totals").count() == 37
+    assert query.bound().spent == 0
+    query.stop()
+    write_epochs(tmp_path / "in", [table], first=2)
+    query = start()  # the program still says 2
+    query.processAllAvailable()
+    assert len(query.slots()) == 3
+    query.stop()
+    assert answers == {
+        word: 3 * count for word, count in Counter(table["word"].to_pylist()).items()
+    }

@@ -14,6 +14,8 @@ import tether
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.chaos.faults import release
 from tether.cli.app import app
+from tether.spark.running.twin import Twin
+from tether.spark.tasks.cluster import SparkCluster
 from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.injector import Injector
 
@@ -74,7 +76,22 @@ def what_happened(query):
     return [event.what for event in query.story() if event.what in told]
 
 
-def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_path):
+def count_placings(monkeypatch):
+    """How often each cluster's slots were given places, and the streams of the twin's that began."""
+    placings, streams = Counter(), []
+    place, run = SparkCluster._place, Twin._run_stream
+
+    def counted(self, stay_as=None):
+        placings[id(self)] += 1
+        return place(self, stay_as)
+
+    monkeypatch.setattr(SparkCluster, "_place", counted)
+    monkeypatch.setattr(Twin, "_run_stream", lambda self: (streams.append(self), run(self))[1])
+    return placings, streams
+
+
+def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_path, monkeypatch):
+    placings, streams = count_placings(monkeypatch)
     tables = skewed_keys(11, 60, 12, seed=5)
     write_epochs(tmp_path / "in", tables)
     injector = Injector(tmp_path / "strikes")
@@ -99,6 +116,8 @@ def test_tentative_rows_are_given_at_once_and_corrected_by_the_twin(spark, tmp_p
     query.awaitTermination()
     assert query.exception() is None
     assert what_happened(query) == ["tentative", "twin", "taken-over"]
+    # Placing is a job of Spark's: once for each stream, and once at the take-over, not in each epoch.
+    assert max(placings.values()) <= len(streams) + 1
     truth = sorted(truth_by_epoch(tables))
     stable = tether.read_changes(spark, feed, "stable").collect()
     assert sorted((row["_epoch"], row["k"], row["count"]) for row in stable) == truth

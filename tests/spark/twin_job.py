@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -12,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from tests.jobs import end_of_log, run_job, say
 from tests.spark.commands import LONGEST_SECONDS, from_the_start
 from tests.spark.counting import SCHEMA
 
 from tether.chaos.faults import Fault  # noqa: TC001 - msgspec reads the annotation
 from tether.state.roots import sweep
 from tether.testing.leftovers import Leftovers, arenas_of, is_locked
-from tether.testing.processes import kill, kill_all
+from tether.testing.processes import kill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tether.spark.query import Query
 
-RESULT = "job: "
 EXECUTORS = 3
 AHEAD = 6
 """Epochs between a snapshot and a kill, so that the twin is still at work when it is its turn."""
@@ -54,28 +52,11 @@ class TwinJob:
     def run(self, faults: Sequence[Fault] = (), kills: Sequence[str] = ()) -> dict[str, Any] | None:
         """All changes that were given, and the story; None where it was killed or failed."""
         order = Order(str(self.work), self.master, self.policy, list(faults), list(kills))
-        environment = {**os.environ, **self.left.environment()}
+        environment = {}
         if "cluster" in self.master:
             conf = " ".join(f"--conf {a}={b}" for a, b in from_the_start(EXECUTORS).items())
             environment["PYSPARK_SUBMIT_ARGS"] = f"{conf} pyspark-shell"
-        with (self.work / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", __name__, msgspec.json.encode(order).decode()],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=Path(__file__).parents[2],
-                env=environment,
-            )
-            try:
-                said, _ = process.communicate(timeout=2 * LONGEST_SECONDS)
-            finally:
-                kill_all(process.pid)
-                process.wait()
-        for pid in self.left.processes_after(120):
-            kill(pid)
-        results = [line for line in said.splitlines() if line.startswith(RESULT)]
-        return json.loads(results[-1].removeprefix(RESULT)) if results else None
+        return run_job(__name__, order, self.work, self.left, **environment).result
 
     def left_behind(self) -> list[object]:
         """Arenas and locks of this query that are still there, and that nobody will clear away."""
@@ -87,7 +68,7 @@ class TwinJob:
         return left
 
     def log(self) -> str:
-        return (self.work / "log").read_text()[-4000:]
+        return end_of_log(self.work)
 
 
 # ---- in the process --------------------------------------------------------------------------------
@@ -132,7 +113,7 @@ def main() -> None:
         "spent": spent,
         "table": table,
     }
-    print(RESULT + json.dumps(result), flush=True)
+    say(result)
     session.stop()
 
 

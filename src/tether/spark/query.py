@@ -10,25 +10,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tether.engine.deadline import Deadline
-from tether.engine.query.rewinder import finish_rewind
 from tether.observe.card import card
 from tether.planning.rates import measured_rates
-from tether.spark.actions import offer_actions
-from tether.spark.gateways.folded import with_folding
-from tether.spark.gateways.found import gateway_leaves
-from tether.spark.gateways.keeper import GatewayKeeper
-from tether.spark.graph.exactness import heal_of, snapshots_of
-from tether.spark.graph.flow import pack
 from tether.spark.graph.prepared import explain_query
 from tether.spark.graph.shape import graph_of_flow, topology_of_flow
-from tether.spark.logs.ownership import claim_checkpoint
-from tether.spark.logs.stream import SparkStream
 from tether.spark.running.blame import tether_error
-from tether.spark.running.driver import EpochDriver
 from tether.spark.running.ending import STOP_SECONDS
-from tether.spark.running.stores import open_stores, release
-from tether.spark.running.supervision import Supervisor
-from tether.sql.checkpoints import overlapped_where_far
+from tether.spark.running.stores import release
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +29,9 @@ if TYPE_CHECKING:
     from tether.observe.feed import Feed
     from tether.observe.story import Event
     from tether.planning.topology import Partitioning, Topology
-    from tether.spark.graph.prepared import PreparedQuery
+    from tether.spark.running.driver import EpochDriver
     from tether.spark.running.stores import OpenStore
+    from tether.spark.running.supervision import Supervisor
     from tether.ui.serving import Page
 
 
@@ -105,7 +94,10 @@ class Query:
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Spark's newest progress report, with what Tether adds under ``"tether"``."""
         progress = self._query.lastProgress
-        return None if progress is None else {**progress, "tether": self._driver.progress()}
+        if progress is None:
+            return None
+        progress = self._driver.recent.with_rows(-1, progress)
+        return {**progress, "tether": self._driver.progress()}
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
@@ -113,9 +105,12 @@ class Query:
 
         Each has what Tether knew at the end of its epoch under ``"tether"``.
         """
-        told = self._driver.recent.progress
+        recent = self._driver.recent
         return [
-            {**progress, "tether": told(run, progress["batchId"])}
+            {
+                **recent.with_rows(run, progress),
+                "tether": recent.progress(run, progress["batchId"]),
+            }
             for run, query in enumerate([*self._supervisor.past, self._query])
             for progress in query.recentProgress
         ]
@@ -235,6 +230,22 @@ class Query:
         """Events, figures of every epoch and all slots: what the live page and the metrics show."""
         return self._driver.feed.feed
 
+    def rescale(self, operator: str, slots: int) -> None:
+        """Give an operator another number of slots, between two epochs, while the query runs.
+
+        Its state is split and merged by key: nothing is lost, and what was lost before stays in the
+        account. The number holds at later starts too, until the program says another one.
+
+        Args:
+            operator: Its name.
+            slots: The new number.
+
+        Raises:
+            ChangedProgramError: Its state cannot be divided by key.
+            QueryRefusedError: It cannot be done under this policy, or not now.
+        """
+        self._driver.rescale(operator, slots)
+
     def snapshot(self) -> None:
         """Begin a snapshot with the next epoch, whatever the policy's interval says.
 
@@ -343,53 +354,3 @@ class Query:
                     self._page.stop()
                 if self._throwaway_checkpoint is not None:
                     shutil.rmtree(self._throwaway_checkpoint, ignore_errors=True)
-
-
-def start_query(
-    query: PreparedQuery,
-    checkpoint: str,
-    trigger: Mapping[str, Any],
-    name: str | None,
-    *,
-    keeps_checkpoint: bool,
-) -> Query:
-    """Lock the backup stores, check that they are this program's, and let Spark start."""
-    stores = open_stores(query, f"query {name or query.flow.operators[-1].name}")
-    try:
-        backed = any(opened and opened.store.read_manifest() is not None for opened in stores)
-        claim_checkpoint(checkpoint, known=backed)
-        rewinds = snapshots_of(query) is not None
-        if rewinds:
-            finish_rewind(SparkStream(checkpoint, (sink for _, sink in query.sinks)))
-        leaves = gateway_leaves(query.flow)
-        if leaves:
-            query = with_folding(query, leaves)
-        driver = EpochDriver(query, stores, checkpoint)
-        if leaves:
-            driver.gateways = GatewayKeeper(
-                query, leaves, checkpoint, driver.story, lasts=keeps_checkpoint
-            )
-
-        def start() -> StreamingQuery:
-            rows = pack(query.flow.sources, query.reading)
-            writer = rows.writeStream.foreachBatch(driver)
-            writer = writer.option("checkpointLocation", checkpoint)
-            if name:
-                writer = writer.queryName(name)
-            if trigger:
-                writer = writer.trigger(**trigger)
-            with overlapped_where_far(rows.sparkSession, checkpoint):
-                return writer.start()
-
-        supervisor = Supervisor(driver, start)
-    except BaseException:
-        release(stores)
-        raise
-    driver.on_failure = supervisor.halt
-    driver.identify(str(supervisor.current.id), name)
-    driver.open_early()
-    if rewinds:
-        supervisor.watch()
-    handle = Query(supervisor, driver, stores, None if keeps_checkpoint else checkpoint)
-    offer_actions(handle, snapshots=rewinds, heals=heal_of(query) is not None)
-    return handle

@@ -1,4 +1,4 @@
-"""The door: ``tether.stream(df).apply(operator, key=[...]).start(...)``."""
+"""The way in: ``tether.stream(df).apply(operator, key=[...]).start(...)``."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tether.spark.graph.shape import topology_of_flow
 from tether.spark.graph.subscribed import check_subscription
 from tether.spark.graph.unusable import unusable
 from tether.spark.places.pinning import has_one_executor
-from tether.spark.query import Query, start_query
 from tether.spark.running.workers import use_drivers_python
 from tether.spark.session import check_session, refuse_connect
 from tether.spark.sinks import Sink, as_sink, discard
+from tether.spark.starting import start_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from tether.planning.topology import Partitioning, Topology
     from tether.policies.policy import Policy
     from tether.spark.graph.consistency import Consistency
+    from tether.spark.query import Query
 
 
 class Stream:
-    """Rows on their way: of a source, of DataFrame code, or of an operator.
+    """The rows that a source, DataFrame code or an operator produces.
 
-    Streams are descriptions; nothing runs before ``start`` or ``to_df``. One stream may feed several
-    operators, and several streams may be united into one.
+    A stream is only a description: nothing runs before ``start`` or ``to_df``. One stream can be the
+    input of several operators, and ``union`` makes one stream of several.
     """
 
     def __init__(self, node: Node) -> None:
@@ -73,23 +74,22 @@ class Stream:
 
         Args:
             operator: The user's operator.
-            key: Columns that say which rows belong together: rows of equal key meet in one slot (the
-                paper's duplication by state). Without a key any slot takes any row: as they were
-                read, or spread by their value (duplication by data).
+            key: Key columns: all rows with the same key go to the same slot (the paper's duplication by
+                state). Without a key any row can go to any slot (duplication by data).
             parallelism: Number of slots; by default Spark's default parallelism. Another number at a
                 restart needs ``start(allow_changed=["slots"])``; see docs/rescaling.md.
-            name: Name in stories and backups; by default the operator's own. Needed where a query
-                has two of a kind.
-            feedback_to: The stream of an operator further up that gets what this one sends with
-                ``out.feedback``, in the next epoch.
-            window: How much of the stream an answer covers. The end of a hopping one is told to
-                ``on_window_end``. By default that of the policy.
+            name: Name in stories and backups; by default the operator's own name. Needed if a query
+                contains the same operator twice.
+            feedback_to: The stream of an earlier operator. In the next epoch it gets what this operator
+                sends with ``out.feedback``.
+            window: The part of the stream that an answer covers; by default the window of the policy.
+                When a hopping window ends, ``on_window_end`` is called.
             event_time: Column with the time of a row, for windows by seconds.
             lateness: Seconds of event time to wait for late rows before a window ends.
-            amplification: Most error that one unit of error in an operator before this one, with the
-                DataFrame code between, can bring into it: one number for all of them, or by name (for
-                feedback too). By default what ``Operator.amplification`` says, and not known, thus
-                ``math.inf``, where DataFrame code lies between.
+            amplification: The most error that one unit of error in an earlier operator can cause in this
+                one, including the effect of DataFrame code between the two. One number for all earlier
+                operators, or a number by operator name (also for feedback). By default what
+                ``Operator.amplification`` returns, or ``math.inf`` if there is DataFrame code between.
         """
         if not isinstance(operator, Operator):
             raise BadValueError(
@@ -119,17 +119,17 @@ class Stream:
         )
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
-        """Stateless DataFrame code: called with the rows of each epoch.
+        """Apply stateless DataFrame code to the rows of each epoch.
 
         Args:
-            function: Takes a DataFrame and gives one, of the same columns in every epoch.
+            function: Takes a DataFrame and returns one, with the same columns in every epoch.
         """
         return Stream(StepNode((self._node,), function))
 
     def groupBy(self, *columns: str | Column) -> GroupedStream:  # noqa: N802 - Spark's name
-        """Everyday aggregates, spelled as in Spark: ``groupBy("page").agg(F.count("*"), F.sum("n"))``.
+        """Common aggregates, written as in Spark: ``groupBy("page").agg(F.count("*"), F.sum("n"))``.
 
-        Only on what was given to ``tether.stream`` itself, whose columns are known. See
+        Works only directly on ``tether.stream(…)``, because only there the columns are known. See
         docs/everyday.md.
 
         Args:
@@ -144,14 +144,14 @@ class Stream:
         return GroupedStream(self, self._node.rows, columns)
 
     def set_aside(self, *columns: str, nulls: bool = False) -> tuple[Stream, Stream]:
-        """Part these rows in two: those that can be reckoned with, and those to keep aside.
+        """Split these rows in two streams: rows that can be used, and rows that cannot.
 
-        A row goes aside if one of the columns is NaN or infinite in it. Give the second stream an
-        output of its own with ``start(…, also=[(aside, tether.to_epochs("bad-rows"))])``.
+        A row goes to the second stream if one of the columns is NaN or infinite. Give that stream its
+        own output with ``start(…, also=[(aside, tether.to_epochs("bad-rows"))])``.
 
         Args:
-            columns: Columns of numbers.
-            nulls: Whether a null sends a row aside, too.
+            columns: Numeric columns to check.
+            nulls: Whether a row with a null in one of them goes to the second stream, too.
         """
         if not columns:
             raise BadValueError(
@@ -164,7 +164,7 @@ class Stream:
         )
 
     def union(self, *others: Stream) -> Stream:
-        """These rows and those of other streams with the same columns, as one stream."""
+        """One stream with the rows of this one and of others that have the same columns."""
 
         def unite(first: DataFrame, *rest: DataFrame) -> DataFrame:
             for rows in rest:
@@ -191,9 +191,9 @@ class Stream:
     def to_df(self) -> DataFrame:
         """The batch form: the same operators over static DataFrames, as one epoch.
 
-        It is the reference answer of a stream over the same rows, where operators do not depend on
-        feedback. State is in the tasks' own memory, and nothing is backed up; Spark runs it again as
-        often as it likes.
+        Its result is the correct answer for a stream of the same rows, if no operator depends on
+        feedback. State is in the memory of the tasks, and nothing is backed up; Spark can run it again
+        at any time.
         """
         if any(source.rows.isStreaming for source in Flow((self._node,)).sources):
             raise BadValueError(
@@ -213,15 +213,15 @@ class Stream:
         correlated: Sequence[str] = (),
         partitionings: Mapping[tuple[str, str], Partitioning] | None = None,
     ) -> Topology:
-        """What a planner of copies sees of the query that ends here (``tether.planning``).
+        """The query that ends with this stream, as the planner of copies needs it (``tether.planning``).
 
         Args:
-            rates: Rows per second out of each operator's slots, one number for each slot or one for
-                all; needed for operators that read the source.
-            also: Further ends of the same query.
-            correlated: Operators that join their inputs, beside those that say so themselves.
-            partitionings: What is known of edges, by the names of sender and receiver. An edge is a
-                shuffle, so by default every slot sends to every slot.
+            rates: Output rows per second of each operator: one number for each slot, or one number for
+                all slots. Required for operators that read the source.
+            also: Other ends of the same query.
+            correlated: Operators that join their inputs, in addition to those that declare it.
+            partitionings: How rows are distributed between two operators, by the names of sender and
+                receiver. By default every slot sends to every slot, as in a shuffle.
         """
         flow = Flow((self._node, *(stream._node for stream in also)))
         return topology_of_flow(flow, rates, correlated=correlated, partitionings=partitionings)
@@ -246,43 +246,47 @@ class Stream:
         numbered: bool = False,
         ui: bool | Mapping[str, Any] = False,
         tentative: bool | Sequence[str] = False,
+        fold_at_source: bool = False,
     ) -> Query:
-        """Start the query that ends here.
+        """Start the query that ends with this stream.
 
         Args:
             output: A function ``(df, epoch)``, a format's name, ``tether.to_format(...)``, or None.
-            tolerance: The policy of all operators, which then share its budget, or one for each by
-                name; by default no tolerance at all.
+            tolerance: One policy for all operators, which then share its budget, or a policy for each
+                operator by name. By default there is no fault tolerance.
             backup: Directory or URL (``s3://…``, ``hdfs://…``) of the backup store.
-            backup_options: Options of the store's file system, as fsspec takes them.
-            checkpoint: Spark's checkpoint directory: where it is in the source. Without one the
-                query cannot be started again where it stopped.
+            backup_options: Options for the store's file system, which are given to fsspec.
+            checkpoint: Spark's checkpoint directory, which holds the position in the source. Without it
+                a stopped query cannot be resumed.
             trigger: As for Spark's ``writeStream.trigger``, for example ``{"availableNow": True}``.
             name: Name of the query in Spark.
-            also: Further ends of the same query, with their outputs.
-            consistency: How far the ends of a feedback loop may drift apart: ``BSP()``, the default,
-                ``SSP(s)`` or ``ASP()``.
-            arena_scope: "node": resident state outlives an executor that is restarted on its node.
-                "executor": it dies with the executor.
+            also: Other ends of the same query, with their outputs.
+            consistency: How many epochs the two sides of a feedback loop may be apart: ``BSP()`` (the
+                default), ``SSP(s)`` or ``ASP()``.
+            arena_scope: "node": resident state survives if an executor is restarted on the same node.
+                "executor": it is lost with the executor.
             arena_dir: Where resident state is kept; by default in memory, /dev/shm.
             allow_changed: Parts of the program ("program", "policy", "slots") that may differ from what
                 the backup was written with.
-            accept_damage: Go on under an approximate policy though commit records of the backup are
-                missing, which is refused otherwise. Slots that are restored from what is left then
-                have an infinite bound.
-            faults: Failures on purpose, for tests and drills.
-            numbered: Whether output rows carry their epoch and a number within it, in the columns
-                ``__epoch`` and ``__row``: what a sink needs to have every row once.
-            ui: Whether to serve the live page too, and print its address; or options of
-                ``tether.ui.serve``, for example ``{"port": 0}``. It ends with the query.
-            tentative: Whether outputs get tentative rows too, and their corrections: rows then say in
-                five more columns what they are (``_change_type``, ``_commit_version``,
-                ``_stability``, ``_epoch``, ``_fidelity``). Name the columns that tell rows apart
-                instead of True, and a correction says which row it replaces. ``tether.to_changes``
-                and ``tether.to_memory`` get them anyway.
+            accept_damage: Continue under an approximate policy even if commit records of the backup are
+                missing; otherwise the query refuses to start. Slots that are restored from what is left
+                then have an infinite bound.
+            faults: Faults to inject, for tests and drills.
+            numbered: Whether output rows get the columns ``__epoch`` and ``__row``: their epoch, and
+                their number in it. With these a sink can store every row exactly once.
+            ui: Whether to serve the live page and print its address; or options of ``tether.ui.serve``,
+                for example ``{"port": 0}``. The page ends with the query.
+            tentative: Whether outputs also get tentative rows and their corrections. Rows then have five
+                more columns (``_change_type``, ``_commit_version``, ``_stability``, ``_epoch``,
+                ``_fidelity``). Give the names of the columns that identify a row instead of ``True``,
+                and each correction says which row it replaces. ``tether.to_changes`` and
+                ``tether.to_memory`` always get them.
+            fold_at_source: Whether rows of files are folded in Arrow where they are read, if that is
+                known to give Spark's own answer; ``explain()`` tells. By default Spark reads all rows.
+                See docs/speed.md.
 
         Returns:
-            A handle with the habits of Spark's ``StreamingQuery``, and ``bound()`` and ``story()``.
+            A handle like Spark's ``StreamingQuery``, which also has ``bound()`` and ``story()``.
         """
         ends = {self._node: as_sink(output)}
         for stream_, sink in also:
@@ -335,7 +339,12 @@ class Stream:
         alone = has_one_executor(session) and not hasattr(session, "tether_places")
         check_copies(query.operators.values(), one_executor=alone)
         started = start_query(
-            query, where, dict(trigger or {}), name, keeps_checkpoint=bool(checkpoint)
+            query,
+            where,
+            dict(trigger or {}),
+            name,
+            keeps_checkpoint=bool(checkpoint),
+            fold_at_source=fold_at_source,
         )
         if ui or isinstance(ui, Mapping):
             started.serve_page(**(ui if isinstance(ui, Mapping) else {}))
@@ -358,10 +367,10 @@ def stream(rows: DataFrame, *, replays: bool | None = None) -> Stream:
     """Begin a Tether query on any DataFrame, streaming or static.
 
     Args:
-        rows: What Spark reads; any DataFrame steps before this are Spark's own.
-        replays: Whether its source gives the rows of an epoch again when they are asked for again,
-            as files and Kafka do. By default all sources but Spark's socket are taken to. Of one
-            that does not, exact policies keep the rows themselves, or refuse to start.
+        rows: A DataFrame of Spark. Its steps run in Spark, as usual.
+        replays: Whether its source can read the rows of an epoch again, as files and Kafka can. By
+            default this is assumed of all sources except Spark's socket. If a source cannot, exact
+            policies store the rows themselves, or refuse to start.
     """
     refuse_connect(rows.sparkSession)
     if rows.isStreaming and STABLE_BEFORE in rows.columns:

@@ -157,6 +157,28 @@ def test_windows_and_watermarks_are_sparks(spark, tmp_path):
     assert len({row[0].end for row in ours}) > 3
 
 
+def test_windows_that_overlap_are_sparks(spark, tmp_path):
+    write_epochs(tmp_path / "in", [random_epoch(seed, cases=12) for seed in range(3)])
+    # The longer one is no whole number of slides.
+    by = F.window("ts", "100 hours", "40 hours"), "page"
+    aggregates = F.count("*").alias("n"), F.max("bytes"), F.approx_count_distinct("case")
+    ours = {}
+    stream = tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
+    query = (
+        stream.groupBy(*by)
+        .agg(*aggregates)
+        .outputMode("update")
+        .parallelism(2)
+        .trigger(availableNow=True)
+        .start(lambda df, _: ours.update({tuple(r)[:2]: tuple(r)[2:4] for r in df.collect()}))
+    )
+    query.awaitTermination()
+    static = spark.read.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    theirs = {tuple(r)[:2]: tuple(r)[2:4] for r in static.groupBy(*by).agg(*aggregates).collect()}
+    assert ours == theirs
+    assert sum(n for n, _ in ours.values()) > 2 * static.count()
+
+
 def test_what_is_not_kept_is_refused_with_the_way_out(spark, tmp_path):
     write_epochs(tmp_path / "in", [random_epoch(0)])
     stream = tether.stream(read_epochs(spark, tmp_path / "in", SCHEMA))
@@ -172,8 +194,9 @@ def test_what_is_not_kept_is_refused_with_the_way_out(spark, tmp_path):
             stream.groupBy("page").agg(column).outputMode("update").to_stream()
     with pytest.raises(QueryRefusedError, match="needs a window of event time and a watermark"):
         stream.groupBy("page").count().start()
+    late = read_epochs(spark, tmp_path / "in", SCHEMA).withWatermark("ts", "1 minute")
     with pytest.raises(QueryRefusedError, match="overlap"):
-        stream.groupBy(F.window("ts", "2 minutes", "1 minute")).count().start()
+        tether.stream(late).groupBy(F.window("ts", "2 minutes", "1 minute")).count().start()
     with pytest.raises(QueryRefusedError, match="cannot be updated in place"):
         stream.groupBy("page").count().outputMode("update").toTable("t")
     with pytest.raises(BadValueError, match="option 'path'"):

@@ -31,7 +31,11 @@ _OLD, _NEW, _TURN, _SIDE = "__tether_old", "__tether_new", "__tether_turn", "__t
 
 
 def corrected(
-    tentative: DataFrame, stable: DataFrame, epoch: int, mark: Mark, key: Sequence[str]
+    tentative: DataFrame,
+    stable: DataFrame,
+    epoch: int,
+    mark: Mark,
+    key: Sequence[str],
 ) -> DataFrame:
     """The changes from a tentative answer of an epoch to the stable one.
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.pandas.types import to_arrow_schema
+
 from tether.core.errors import BadValueError
 from tether.core.ids import Epoch
 from tether.spark.changes.columns import INSERT, Mark, check_columns, marked
 from tether.spark.changes.correction import corrected
+from tether.spark.changes.few import FEW, can_compare, corrected_few
 from tether.spark.changes.spool import TentativeSpool
 from tether.spark.sinks import take_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tether.spark.sinks import Sink
@@ -39,6 +43,8 @@ class Outlet:
         self.sink, self.spool, self.key = sink, spool, list(key)
         self._write = getattr(sink, "write_changes", None)
         self._checked = False
+        self.usual_rows: int | None = None
+        """About how many rows an epoch has; None where nobody knows."""
 
     @property
     def takes_tentative(self) -> bool:
@@ -63,7 +69,7 @@ class Outlet:
             return
         self.check(rows)
         if mark.kind == "tentative":
-            kept = self.spool.keep(rows, epoch)
+            kept = self._keep(self.spool, rows, epoch, "given")
             self.write(marked(kept, INSERT, epoch, mark), epoch, mark)
             return
         given = self.spool.given(rows.sparkSession, rows, epoch)
@@ -71,8 +77,24 @@ class Outlet:
             self.write(marked(rows, INSERT, epoch, mark), epoch, mark)
             return
         # Kept first: the operators run once, whatever is made of their rows.
-        stable = self.spool.keep(rows, epoch, "stable")
-        self.write(corrected(given, stable, epoch, mark, self.key), epoch, mark)
+        stable = self._keep(self.spool, rows, epoch, "stable")
+        if can_compare(rows) and self.spool.rows(epoch) + self.spool.rows(epoch, "stable") <= FEW:
+            like = to_arrow_schema(rows.schema, timezone="UTC")
+            both = self.spool.table(like, epoch), self.spool.table(like, epoch, "stable")
+            self.write(corrected_few(both, rows, epoch, mark, self.key), epoch, mark)
+        else:
+            self.write(corrected(given, stable, epoch, mark, self.key), epoch, mark)
+
+    def _keep(self, spool: TentativeSpool, rows: DataFrame, epoch: int, name: str) -> DataFrame:
+        """Rows of an epoch, durable: by way of the driver if few are expected, else by Spark."""
+        few = self.usual_rows is not None and self.usual_rows <= FEW and can_compare(rows)
+        table = _fetched(rows) if few and not spool.has(epoch, name) else None
+        if table is None:
+            kept = spool.keep(rows, epoch, name)
+        else:
+            kept = spool.keep_table(table, rows, epoch, name)
+        self.usual_rows = spool.rows(epoch, name)
+        return kept
 
     def check(self, rows: DataFrame) -> None:
         """Refuse rows whose columns are named like ours."""
@@ -105,6 +127,16 @@ class Outlet:
     def take_back(self, epoch: int) -> None:
         """The output of this epoch and all after it will be given again."""
         take_back(self.sink, epoch)
+
+
+def _fetched(rows: DataFrame) -> pa.Table | None:
+    """The rows, in the driver; None if they are too many after all."""
+    try:
+        return rows.toArrow().cast(to_arrow_schema(rows.schema, timezone="UTC"))
+    except Exception as error:
+        if "spark.driver.maxResultSize" not in str(error):
+            raise
+        return None
 
 
 def bound_outlet(outlet: Sink, mark: Callable[[Epoch], Mark | None]) -> Sink:

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 import fsspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
@@ -38,6 +39,42 @@ class TentativeSpool:
             rows.write.mode("overwrite").parquet(f"{self._url}/{epoch}/{name}")
         return rows.sparkSession.read.schema(rows.schema).parquet(f"{self._url}/{epoch}/{name}")
 
+    def keep_table(
+        self, table: pa.Table, like: DataFrame, epoch: int, name: str = "given"
+    ) -> DataFrame:
+        """The same for rows that are in the driver: there they stay for whoever reads them now."""
+        files, root = fsspec.core.url_to_fs(self._url)
+        place = f"{root}/{epoch}/{name}"
+        if files.exists(place):  # half written by a driver that died
+            files.rm(place, recursive=True)
+        files.makedirs(place)
+        with files.open(f"{place}/part-0.parquet", "wb") as file:
+            pq.write_table(table, file)
+        files.pipe_file(f"{place}/{_DONE}", b"")
+        return like.sparkSession.createDataFrame(table, like.schema)
+
+    def table(self, like: pa.Schema, epoch: int, name: str = "given") -> pa.Table:
+        """Rows of an epoch that are kept, read without Spark; for few.
+
+        Args:
+            like: Their columns.
+            epoch: Their epoch.
+            name: What is kept.
+        """
+        files, root = fsspec.core.url_to_fs(self._url)
+        parts = sorted(files.glob(f"{root}/{epoch}/{name}/*.parquet"))
+        read = [
+            pq.read_table(part, filesystem=files, coerce_int96_timestamp_unit="us")
+            .select(like.names)
+            .cast(like)
+            for part in parts
+        ]
+        return pa.concat_tables(read) if read else like.empty_table()
+
+    def has(self, epoch: int, name: str = "given") -> bool:
+        """Whether rows of an epoch are kept."""
+        return self._there(epoch, name)
+
     def given(self, session: SparkSession, like: DataFrame, epoch: int) -> DataFrame | None:
         """The tentative rows of an epoch that were given, if any were.
 
@@ -50,12 +87,12 @@ class TentativeSpool:
             return None
         return session.read.schema(like.schema).parquet(f"{self._url}/{epoch}/given")
 
-    def rows(self, epoch: int) -> int:
-        """How many tentative rows of an epoch were given."""
+    def rows(self, epoch: int, name: str = "given") -> int:
+        """How many rows of an epoch are kept; by default tentative ones that were given."""
         files, root = fsspec.core.url_to_fs(self._url)
-        if not self._there(epoch, "given"):
+        if not self._there(epoch, name):
             return 0
-        parts = files.glob(f"{root}/{epoch}/given/*.parquet")
+        parts = files.glob(f"{root}/{epoch}/{name}/*.parquet")
         return sum(int(pq.read_metadata(part, filesystem=files).num_rows) for part in parts)
 
     def given_at(self, epoch: int) -> float:

@@ -30,13 +30,15 @@ _WINDOW_END, _TIME = "__window_end", "__event_time"
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """A tumbling window of event time among the things grouped by."""
+    """A window of event time among the things grouped by."""
 
     name: str
     """Of the answer's column."""
     time: Column
     length: float
     """In seconds."""
+    overlaps: bool
+    """Whether a row is in several of them."""
     column: Column
     """As Spark's function made it."""
 
@@ -173,6 +175,12 @@ class Aggregated:
         window = self._window()
         delay = self._watermark(window)
         drops = window is not None and delay is not None and self.mode != "complete"
+        if drops and window is not None and window.overlaps:
+            raise _window_refused(
+                "Windows that overlap are not forgotten.",
+                do='Use outputMode("complete"), or "update" without a watermark: then all windows are '
+                "kept. Or keep the plain Spark query with tether.sql.bounded.",
+            )
         if self.mode == "append" and not drops:
             raise QueryRefusedError(
                 "The output mode append needs a window of event time and a watermark.",
@@ -301,8 +309,6 @@ def _time_window(rows: DataFrame, column: Column, name: str) -> TimeWindow | Non
     if call.function == "session_window":
         raise _window_refused("Session windows are not kept.")
     time, length, slide, start = call.arguments
-    if length != slide:
-        raise _window_refused("Windows that overlap (sliding ones) are not kept.")
     seconds = _seconds(rows, length)
     if _seconds(rows, start) != 0:
         raise _window_refused(
@@ -310,14 +316,15 @@ def _time_window(rows: DataFrame, column: Column, name: str) -> TimeWindow | Non
         )
     if not isinstance(rows.select(time).schema.fields[0].dataType, TimestampType):
         raise _window_refused("Windows go by a column of type timestamp.")
-    return TimeWindow(name, time, seconds, column)
+    return TimeWindow(name, time, seconds, length != slide, column)
 
 
-def _window_refused(what: str) -> QueryRefusedError:
+def _window_refused(what: str, do: str = "") -> QueryRefusedError:
     return QueryRefusedError(
         what,
         why="A window's losses are forgotten when it has ended, which holds for tumbling windows.",
-        do="Use F.window(time, length), or keep the plain Spark query with tether.sql.bounded.",
+        do=do
+        or "Use F.window(time, length), or keep the plain Spark query with tether.sql.bounded.",
     )
 
 

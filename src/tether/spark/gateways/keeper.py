@@ -155,6 +155,7 @@ class GatewayKeeper:
                 ),
                 pending_items=status.at_risk,
                 unacked_items=status.gone,
+                saved=True,  # of state there is none
             )
             for at, status in known
         ]

@@ -53,7 +53,7 @@ def batch_answer(query: PreparedQuery, end: Node) -> DataFrame:
         # shuffle to the slots is asked for by itself, which no setting can merge or leave out.
         plan.unfuse()
         task = BatchTask(prepared.blob, prepared.output_arrow, prepared.feedback_arrow)
-        return plan.rows_by_slot(rows).mapInArrow(task, prepared.output_spark)
+        return plan.rows_by_slot(rows).frame.mapInArrow(task, prepared.output_spark)
 
     sources: dict[Node, DataFrame] = {source: source.rows for source in query.flow.sources}
     return evaluate(query.flow.order, sources, operate)[end]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import QueryRefusedError
 from tether.protocols.rewind import check_source
@@ -42,6 +42,26 @@ def same_again(rows: DataFrame) -> bool:
     """Whether a plan makes the same of the same rows, as far as Spark can tell."""
     plan = rows._jdf.queryExecution().analyzed()
     return bool(plan.deterministic()) and _BY_CLOCK.search(plan.toString()) is None
+
+
+_BY_ROWS = ("SubqueryAlias", "Project", "Filter", "Generate", "Union")
+"""Nodes of Spark's plans that make the same of a row, whatever rows come with it."""
+
+
+def row_by_row(rows: DataFrame) -> bool:
+    """Whether each row of a plan is made of one row of a source, whatever rows come with it.
+
+    Only then are the rows of several epochs, taken as one epoch, the rows of each of them.
+    """
+    return _by_rows(rows._jdf.queryExecution().analyzed())
+
+
+def _by_rows(node: Any) -> bool:
+    below = node.children()
+    if below.isEmpty():
+        return bool(node.isStreaming())
+    known = node.nodeName() in _BY_ROWS
+    return known and all(_by_rows(below.apply(number)) for number in range(below.size()))
 
 
 def snapshots_of(query: PreparedQuery) -> SnapshotSchedule | None:

@@ -7,13 +7,15 @@ delivers to the slots, and nothing is shuffled twice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tether.core.errors import BadValueError
+from tether.sources.folding import parcels, spark_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,13 +24,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tether.protocols.copies import Seats
+    from tether.spark.folding.folding import FoldedRows
     from tether.spark.places.pinning import Anchor
 
-SLOT = "__tether_slot"
+SLOT = parcels.SLOT
 """Column that names a row's slot; the task checks it against the partition that it runs on."""
 
 _AT = "__tether_at"
 """Column that brings answers back into the order of what was asked."""
+
+
+class SlotRows(NamedTuple):
+    """The rows of an epoch on their way to the tasks of their slots."""
+
+    frame: DataFrame
+    """Its partition i is slot i, or seat i where there are copies."""
+    parcels: Mapping[int, tuple[bytes, ...]] | None = None
+    """Rows of each slot that the driver has folded itself; then there are none in the frame."""
 
 
 class EpochPlan:
@@ -42,6 +54,7 @@ class EpochPlan:
         event_time: Column with the rows' event time; where rows are combined, its newest is kept.
         from_source: Whether the rows come from sources and steps alone. Their partitions may then
             be put together; those of an operator are its slots, and may not.
+        folded: Reads and folds the rows of an epoch itself, where it can.
     """
 
     def __init__(
@@ -53,6 +66,7 @@ class EpochPlan:
         event_time: str | None = None,
         *,
         from_source: bool = False,
+        folded: FoldedRows | None = None,
     ) -> None:
         if combine is not None and not key:
             raise BadValueError(
@@ -62,6 +76,7 @@ class EpochPlan:
         if combine is not None and event_time is not None and event_time not in key:
             combine = [*combine, F.max(event_time).alias(event_time)]
         self._slots, self._combine, self._anchor = slots, combine, anchor
+        self.folded = folded
         self._seats = slots
         self._targets: Column | None = None
         self._in_order = False
@@ -76,9 +91,17 @@ class EpochPlan:
         # One slot alone would read everything by itself; a shuffle lets all cores read.
         self._as_read = from_source and not key and anchor is None and slots > 1
 
-    def rows_by_slot(self, epoch_rows: DataFrame) -> DataFrame:
+    def rows_by_slot(self, epoch_rows: DataFrame) -> SlotRows:
         """The epoch's rows, combined if asked, each in the partition of its slot."""
-        rows = epoch_rows
+        folded = None if self.folded is None else self.folded.of(epoch_rows)
+        if folded is None:
+            return SlotRows(self._shuffled(epoch_rows))
+        if isinstance(folded, dict):
+            # A partition for each slot, without any shuffle.
+            return SlotRows(epoch_rows.sparkSession.range(0, self._slots, 1, self._slots), folded)
+        return SlotRows(self._to_seats(folded))
+
+    def _shuffled(self, rows: DataFrame) -> DataFrame:
         if self._as_read and _partitions(rows) >= self._slots:
             # No row belongs to a slot more than to another: those that are read together stay so.
             rows = rows.coalesce(self._slots)
@@ -87,8 +110,10 @@ class EpochPlan:
             rows = rows.groupBy(*self._key).agg(*self._combine, self._slot(rows))
         else:
             rows = rows.select(self._everything, self._slot(rows))
-        if self._fused:
-            return rows
+        return rows if self._fused else self._to_seats(rows)
+
+    def _to_seats(self, rows: DataFrame) -> DataFrame:
+        """Rows that name their slot, each in the partitions where it is run."""
         if self._targets is not None:
             seats = F.element_at(self._targets, F.col(SLOT) + 1)
             rows = rows.withColumn(SLOT, F.explode(seats))
@@ -112,6 +137,10 @@ class EpochPlan:
         self, session: SparkSession, keys: pa.RecordBatch, types: Mapping[str, str]
     ) -> NDArray[np.int64]:
         """The slot of each key, as rows of these types would have it, in the order of the keys."""
+        with suppress(pa.ArrowException):  # Spark casts more types into each other
+            here = spark_hash.slots_of(keys, types, self._slots)
+            if here is not None:
+                return here
         table = pa.Table.from_batches([keys]).append_column(_AT, pa.array(range(len(keys))))
         named = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in types.items()]
         rows = session.createDataFrame(table).select(*named, _AT)

@@ -19,7 +19,7 @@ from tether.declared import Linked, amplification_between, check_durable, counte
 from tether.engine.operators import QueryOperator, QuerySettings
 from tether.policies.explain import explain, explain_spread
 from tether.spark.graph.copying import copy_plan
-from tether.spark.graph.exactness import same_again
+from tether.spark.graph.exactness import row_by_row, same_again
 from tether.spark.graph.flow import Flow, OperatorNode, evaluate, graph_of
 from tether.spark.graph.placement import placement_of
 from tether.spark.session import is_narrow
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tether.engine.operators import CopyPlan
     from tether.operator import Operator
     from tether.policies.policy import Policy
+    from tether.spark.folding.folding import Folding
     from tether.spark.graph.consistency import Consistency
     from tether.spark.graph.flow import Node, SourceNode
     from tether.spark.sinks import Sink
@@ -55,6 +56,8 @@ class PreparedOperator(QueryOperator):
     """Whether the rows that reach its slots are a few numbers each."""
     same_again: bool
     """Whether what comes before it makes the same rows when it is run again."""
+    folding: Folding | str | None = None
+    """How its rows are folded where they are read; or why they are not, in a few words."""
     unordered: tuple[str, ...] = ()
     """Columns that Spark cannot sort by, where the order of rows may matter."""
 
@@ -228,14 +231,9 @@ def prepare(
 
     # The shapes are all that is asked for here, so operators answer with no rows.
     evaluate(flow.order, {source: source.rows for source in flow.sources}, describe)
-    amplification = _amplification(flow, operators)
     # A policy of its own has a budget of its own; one that is shared is divided.
     shared = not isinstance(policies, Mapping)
-    for node, one in operators.items():
-        specs = one.state_specs.values()
-        place = placement_of(flow, node, one.operator, specs, amplification, shared=shared)
-        operators[node] = replace(one, placement=place)
-        check_durable(one.name, specs, one.policy.threshold(one.policy.initial(), place))
+    amplification, operators = placed(flow, operators, shared=shared)
     return PreparedQuery(
         flow=flow,
         operators=operators,
@@ -253,6 +251,25 @@ def prepare(
     )
 
 
+def placed(
+    flow: Flow, operators: Mapping[OperatorNode, PreparedOperator], *, shared: bool
+) -> tuple[Amplification, dict[OperatorNode, PreparedOperator]]:
+    """How errors spread in a graph, and its operators with their places in it.
+
+    Args:
+        flow: The graph.
+        operators: Its operators.
+        shared: Whether they share one budget; else each has its own.
+    """
+    amplification, found = _amplification(flow, operators), {}
+    for node, one in operators.items():
+        specs = one.state_specs.values()
+        place = placement_of(flow, node, one.operator, specs, amplification, shared=shared)
+        found[node] = replace(one, placement=place)
+        check_durable(one.name, specs, one.policy.threshold(one.policy.initial(), place))
+    return amplification, found
+
+
 def explain_query(query: PreparedQuery) -> list[str]:
     """What the policies of a query will do, operator by operator, and how errors spread."""
     several = len(query.operators) > 1
@@ -260,7 +277,16 @@ def explain_query(query: PreparedQuery) -> list[str]:
     for one in query.operators.values():
         indented = (f"  {line}" if several else line for line in explain(one.policy, one.placement))
         lines += [f"{one.name}:"] * several + list(indented)
+        lines += ["  " * several + told for told in _told_folding(one)]
     return lines + list(explain_spread(query.amplification))
+
+
+def _told_folding(one: PreparedOperator) -> list[str]:
+    if one.folding is None:
+        return []
+    if isinstance(one.folding, str):
+        return [f"Spark reads and folds its rows: {one.folding}."]
+    return [f"Its rows are folded {one.folding.told}."]
 
 
 def _policies(flow: Flow, policies: Policy | Mapping[str, Policy]) -> dict[str, Policy]:
@@ -333,6 +359,8 @@ def _prepare_operator(node: OperatorNode, rows: DataFrame, policy: Policy) -> Pr
         combine=combine,
         narrow=is_narrow(_arriving(node, combine, rows)),
         repeats=operator.repeats and again,
+        alike=dict(operator.alike),
+        merges=operator.merges and again and row_by_row(rows),
         same_again=again,
         unordered=() if operator.repeats else _unordered(_arriving(node, combine, rows)),
     )

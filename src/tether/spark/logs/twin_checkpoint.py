@@ -3,6 +3,7 @@
 Spark starts a stream with the newest entry of ``offsets``. So the copy holds those of the snapshot and
 of the epoch after it, and a source's list of files up to there. That epoch then has the rows that it
 had. Those after it Spark cuts again: with a limit per epoch as before, else as large as it finds it.
+Several epochs can be laid as one: the offsets of the snapshot are then those before its number.
 Each is compared with the query's own log before anything is made of it. Where it differs, the query's
 entry is laid in place of the twin's, and the stream starts again with that.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +22,7 @@ from tether.core.ids import Epoch, epoch_after, epoch_before
 from tether.spark.logs.checkpoint import SparkCheckpoint, last_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class CutEpoch(msgspec.Struct, frozen=True):
@@ -31,6 +33,23 @@ class CutEpoch(msgspec.Struct, frozen=True):
     """Spark's entry of ``offsets``."""
     rows: list[Any]
     """What identifies its rows; see :meth:`SparkCheckpoint.rows_of`."""
+
+
+def as_one(cuts: Sequence[CutEpoch]) -> CutEpoch:
+    """Successive epochs as a single one, with the number and the end of the last.
+
+    Example:
+        >>> as_one([CutEpoch(Epoch(4), b"4", [[10, ["a"]]]), CutEpoch(Epoch(5), b"5", [[20, ["b"]]])])
+        CutEpoch(epoch=5, entry=b'5', rows=[[20, ['a', 'b']]])
+    """
+    *_, last = cuts
+    files = [sorted(chain.from_iterable(each)) for each in zip(*map(_files, cuts), strict=True)]
+    rows = [[end, given] for (end, _), given in zip(last.rows, files, strict=True)]
+    return CutEpoch(last.epoch, last.entry, rows)
+
+
+def _files(cut: CutEpoch) -> list[list[str]]:
+    return [files for _, files in cut.rows]
 
 
 def cut_epochs(checkpoint: SparkCheckpoint, epochs: Iterable[Epoch]) -> dict[Epoch, CutEpoch]:
@@ -67,8 +86,12 @@ class TwinCheckpoint(SparkCheckpoint):
         super().__init__(self.url)
         self._query, self._compact_every = SparkCheckpoint(checkpoint), compact_every
 
-    def make(self, snapshot: Epoch) -> None:
+    def make(self, snapshot: Epoch, as_one: CutEpoch | None = None) -> None:
         """Copy what a stream needs whose next epoch is the one after a snapshot.
+
+        Args:
+            snapshot: The epoch of the snapshot.
+            as_one: Several epochs since then, which are to come as one of this number.
 
         Raises:
             TetherError: It is not all there any more.
@@ -77,12 +100,13 @@ class TwinCheckpoint(SparkCheckpoint):
         first = epoch_after(snapshot)
         self._query.check(first)
         self._put("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+        next_one = first if as_one is None else as_one.epoch
         if snapshot >= 0:
-            self._put(f"commits/{snapshot}", self._query.entry("commits", snapshot))
-            self._put(f"offsets/{snapshot}", self._query.entry("offsets", snapshot))
-        for number, offset in enumerate(self._query.offsets(first)):
+            self._put(f"commits/{next_one - 1}", self._query.entry("commits", snapshot))
+            self._put(f"offsets/{next_one - 1}", self._query.entry("offsets", snapshot))
+        for number, offset in enumerate(self._query.offsets(next_one)):
             self._copy_source(number, last_list(offset))
-        self._put(f"offsets/{first}", self._query.entry("offsets", first))
+        self._put(f"offsets/{next_one}", self._query.entry("offsets", next_one))
 
     def lay(self, cut: CutEpoch) -> None:
         """Let Spark's next epoch be the query's own, where it would have cut another.

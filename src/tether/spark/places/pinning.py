@@ -42,7 +42,7 @@ class Anchor:
         name: Anchors of one name and number are the same, in whatever session they are asked for; so
             two queries, or a query and its twin, need names of their own.
         patience: Most seconds to wait for executors to register before the slots are placed; 0 where
-            they are placed already.
+            they are placed already, or cannot wait.
     """
 
     def __init__(
@@ -66,11 +66,15 @@ class Anchor:
 
     def pin(self, rows: DataFrame) -> DataFrame:
         """The same rows, each partition now preferring the executor of its slot."""
-        return self._table.select(SLOT).hint("shuffle_hash").join(rows, SLOT)
+        return self.alone().hint("shuffle_hash").join(rows, SLOT)
+
+    def alone(self) -> DataFrame:
+        """A row for each slot and nothing else, where the slots are."""
+        return self._table.select(SLOT)
 
     def places(self) -> list[str]:
         """The executor of each slot, as it is now."""
-        found = self._table.select(SLOT).mapInArrow(_where, "slot int, executor string").collect()
+        found = self.alone().mapInArrow(_where, "slot int, executor string").collect()
         at = {row.slot: row.executor for row in found}
         return [at[slot] for slot in range(len(at))]
 

@@ -10,7 +10,7 @@ from tether.core.ids import Slot
 from tether.policies.recovery import FROM_SNAPSHOT
 from tether.protocols.copies import beside, seated, seats_needed
 from tether.spark.graph.flow import OperatorNode
-from tether.spark.graph.plan import SLOT, plan_of
+from tether.spark.graph.plan import SLOT, SlotRows, plan_of
 from tether.spark.places.held_back import HeldBack
 from tether.spark.places.pinning import Anchor, has_one_executor
 from tether.spark.places.spreading import live_executors
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tether.engine.operators import CopyPlan
     from tether.protocols.copies import Seats
+    from tether.spark.folding.folding import FoldedRows
     from tether.spark.graph.flow import Flow
     from tether.spark.graph.plan import EpochPlan
     from tether.spark.graph.prepared import PreparedOperator
@@ -53,8 +54,10 @@ class Placed:
         operators: The operators to place.
         name: Of the places: those of one name are the same in every session.
         safe: Whether to rely on no partitioning but that of our own shuffle.
+        fold: Whether rows may be folded where they are read.
         seating: How copies are placed, where there are any.
         stay_as: Who sat where, for a placing where everybody remains.
+        hurried: Whether to place slots at once, on the executors that there are.
     """
 
     def __init__(
@@ -65,10 +68,13 @@ class Placed:
         name: str,
         *,
         safe: bool,
+        fold: bool,
         seating: Seating | None = None,
         stay_as: Mapping[str, Seats] | None = None,
+        hurried: bool = False,
     ) -> None:
         self._session, self._name, self._seating = session, name, seating
+        self._patience = 0.0 if hurried else 20.0
         self._stays = stay_as is not None
         self._anchors: dict[object, Anchor] = {}
         self.seats: dict[str, Seats] = dict(stay_as or {})
@@ -79,7 +85,8 @@ class Placed:
         # One shuffle can serve groupBy and slots only in operators of the session's own number.
         combining = [p.slots for p in prepared if p.combine is not None]
         fused = combining[0] if combining else prepared[0].slots
-        tune_epochs(session, fused, narrow=all(p.narrow for p in prepared))
+        # Parcels are few and may be large: their bytes are to be counted.
+        tune_epochs(session, fused, narrow=all(p.narrow and _folded(p) is None for p in prepared))
         for node, one in operators.items():
             seated = self._has_seats(node)
             anchor: Anchor | None
@@ -95,12 +102,15 @@ class Placed:
                 anchor,
                 node.event_time,
                 from_source=not any(isinstance(other, OperatorNode) for other in before),
+                folded=_folded(one) if anchor is None else None,
             )
             if safe or (one.combine is not None and node.slots != fused):
                 plan.unfuse()
             self._plans[node] = plan
             if seated:
                 self.reseat(node.name, self.seats[node.name])
+        if not fold:
+            self.unfold()
         # A part of a snapshot is of use only to a query that goes back as a whole.
         hasty = any(one.policy.recovery == FROM_SNAPSHOT for one in prepared)
         self.hasty = hasty
@@ -127,7 +137,7 @@ class Placed:
     def _make(self, number: int, name: str) -> Anchor:
         if self._stays:
             return Anchor(self._session, number, name, patience=0.0)
-        return Anchor(self._session, number, name)
+        return Anchor(self._session, number, name, self._patience)
 
     def _seated(self, node: OperatorNode) -> Anchor | None:
         """Place an operator's seats so that no copy sits beside its slot; try several times."""
@@ -184,7 +194,7 @@ class Placed:
         """Whether slots are pinned to executors: there are several."""
         return bool(self._anchors)
 
-    def rows_by_slot(self, node: OperatorNode, rows: DataFrame) -> DataFrame:
+    def rows_by_slot(self, node: OperatorNode, rows: DataFrame) -> SlotRows:
         """An operator's rows, each in the partition of its slot."""
         return self._plans[node].rows_by_slot(rows)
 
@@ -193,11 +203,25 @@ class Placed:
         for plan in self._plans.values():
             plan.unfuse()
 
+    def unfold(self) -> bool:
+        """From now on, let Spark read all rows; False if it does already."""
+        did = False
+        for plan in self._plans.values():
+            folded: FoldedRows | None = getattr(plan, "folded", None)
+            if folded is not None:
+                plan.folded, did = None, True
+        return did
+
+    def read_by_us(self) -> list[FoldedRows]:
+        """What reads and folds rows itself, in the newest epoch."""
+        folded = [getattr(plan, "folded", None) for plan in self._plans.values()]
+        return [one for one in folded if one is not None]
+
     def watched(self) -> AbstractContextManager[Any]:
         """Watches for tasks that Spark holds back after an executor's death."""
         return nullcontext() if self._held_back is None else self._held_back.watched()
 
-    def punctuation(self, node: OperatorNode) -> DataFrame:
+    def punctuation(self, node: OperatorNode) -> SlotRows:
         """A row for each slot that says only that the epoch is over."""
         seats = self.seats.get(node.name)
         number = node.slots if seats is None else len(seats.runs)
@@ -207,7 +231,7 @@ class Placed:
             .repartitionById(number, SLOT)
         )
         anchor = self._anchors.get(node.slots if seats is None else node.name)
-        return rows if anchor is None else anchor.pin(rows)
+        return SlotRows(rows if anchor is None else anchor.pin(rows))
 
     def release(self, *, stay: bool = False) -> None:
         """Let go; with ``stay``, slots remain pinned: another placing will find the same anchors."""
@@ -218,3 +242,9 @@ class Placed:
             for anchor in self._anchors.values():
                 anchor.release()
         self._anchors.clear()
+
+
+def _folded(one: PreparedOperator) -> FoldedRows | None:
+    if one.folding is None or isinstance(one.folding, str):
+        return None
+    return one.folding.for_slots(one.slots)

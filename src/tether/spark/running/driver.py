@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING
 
 from tether.chaos.faults import reach
 from tether.core.ids import Epoch, epoch_after
-from tether.engine.query.feedback_box import FeedbackBox
-from tether.engine.query.lane import LanePlan
 from tether.engine.query.ledger import Spread, bound_of, progress_of, tentative, totals_of
-from tether.engine.query.log_opening import marks_for
 from tether.engine.query.opening import open_lane
+from tether.engine.query.rescaling import UnfinishedError
 from tether.engine.query.rewinder import Rewinder
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.observe.story import Story
 from tether.spark.graph.exactness import available_of, keeps_rows
 from tether.spark.graph.flow import unpack
-from tether.spark.graph.split import split
 from tether.spark.logs.checkpoint import SparkCheckpoint
 from tether.spark.logs.source_log import SourceLog
-from tether.spark.logs.spool import Spool
 from tether.spark.logs.stream import SparkStream
 from tether.spark.logs.unbacked import note_unbacked, refuse_unbacked
 from tether.spark.running.after_loss import meanwhile_for
@@ -31,11 +27,17 @@ from tether.spark.running.asking import ask_for_snapshot, table_of
 from tether.spark.running.available import AvailableRun
 from tether.spark.running.blame import told_to_spark
 from tether.spark.running.ending import end_lanes
+from tether.spark.running.lanes import lanes_of
 from tether.spark.running.loop import BehindLoop
 from tether.spark.running.recent import RecentGlimpses
-from tether.spark.running.telling import feed_of, standing_of, told_copies
+from tether.spark.running.rescaling import (
+    await_spark,
+    lane_to_rescale,
+    move_slots,
+    with_slots,
+)
+from tether.spark.running.telling import feed_of, policies_of, standing_of, told_copies
 from tether.spark.tasks.cluster import SparkCluster
-from tether.spark.tasks.jobs import LaneGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from tether.core.bound import Bound
     from tether.engine.deadline import Deadline
     from tether.engine.query.copies import CopyStanding
+    from tether.engine.query.lane import LanePlan
     from tether.engine.query.ledger import Glimpse, Ledger
     from tether.engine.query.runner import Runner
     from tether.spark.gateways.keeper import GatewayKeeper
@@ -95,6 +98,8 @@ class EpochDriver:
         self._running: Running | None = None
         self._lost: tuple[Epoch, str] | None = None
         """The epoch that could not be run because slots had lost their state, and what they said."""
+        self._over = False
+        """Whether no epoch will run any more."""
         self._restarted = False
         """Whether Spark has started its stream again, in another session, since the last epoch."""
         self._opened_early = False
@@ -103,9 +108,8 @@ class EpochDriver:
         self._query_id = ""
         self._started = threading.Event()
         self._at_work = threading.Lock()
-        cut = split(query)
-        self._spool = Spool(checkpoint, cut.boundary, query)
-        feedback = FeedbackBox(apart=query.consistency.splits)
+        self._stores = stores
+        self._lanes, self._spool = lanes_of(query, stores, checkpoint, self.run_id, self.story)
         self._meanwhile = meanwhile_for(
             query, checkpoint, self.story, swap=self._swap, fail=self._fail
         )
@@ -113,31 +117,6 @@ class EpochDriver:
         self._available = (
             None if policy is None else AvailableRun(query, policy, checkpoint, self.story)
         )
-        self._lanes = [
-            (
-                LaneGraph(
-                    query.flow,
-                    nodes,
-                    {node: query.operators[node] for node in nodes if node in query.operators},
-                    [*sinks, *self._spool.sinks()] if number == 0 else sinks,
-                    query.copies,
-                ),
-                LanePlan(
-                    operators={p.name: p for n, p in query.operators.items() if n in nodes},
-                    settings=query.settings,
-                    store=store.store if store else None,
-                    address=store.address if store else None,
-                    run_id=self.run_id,
-                    reports=self.story,
-                    feedback=feedback,
-                    marks=marks_for(checkpoint, number, store.address) if store else (),
-                    all_slots=number > 0,
-                ),
-            )
-            for number, (nodes, sinks, store) in enumerate(
-                zip(cut.nodes, cut.sinks, stores, strict=True)
-            )
-        ]
         if self._meanwhile is not None:
             graph, plan = self._lanes[0]
             self._lanes[0] = (self._meanwhile.sinks_of(graph), plan)
@@ -222,7 +201,8 @@ class EpochDriver:
             self.gateways.after_epoch(epoch, self._snapshot_epoch(running))
             self._note_sources()
         glimpses = self._glimpses()
-        self.recent.note(epoch, glimpses, self._tentative_since)
+        rows_read = running.runners[0].cluster.rows_read
+        self.recent.note(epoch, glimpses, self._tentative_since, rows_read=rows_read)
         newest = [ledger.newest() for ledger in self.ledgers()]
         self.feed.epoch(epoch, time.perf_counter() - began, glimpses, newest)
         self.feed.copies(told_copies(self.copies()))
@@ -254,10 +234,7 @@ class EpochDriver:
             refuse_unbacked(self._checkpoint)
         elif epoch > 0:
             note_unbacked(self._checkpoint, epoch)
-        runners = [
-            open_lane(plan, SparkCluster(graph, self.story, session), self._query_id, epoch)
-            for graph, plan in self._lanes
-        ]
+        runners = self._runners(session, epoch)
         behind = None
         if len(runners) > 1:
             behind = BehindLoop(runners[1], self._spool, self.query.consistency.staleness)
@@ -271,6 +248,12 @@ class EpochDriver:
         if self._meanwhile is not None:
             self._meanwhile.open(self._lanes[0], runners[0], epoch)
         return Running(runners, Rewinder(runners[0], self._stream), behind)
+
+    def _runners(self, session: SparkSession, epoch: Epoch) -> list[Runner[SparkCluster]]:
+        return [
+            open_lane(plan, SparkCluster(graph, self.story, session), self._query_id, epoch)
+            for graph, plan in self._lanes
+        ]
 
     def _stream(self) -> SparkStream:
         return SparkStream(self._checkpoint, (sink for _, sink in self.query.sinks))
@@ -366,6 +349,36 @@ class EpochDriver:
             self._running.behind.drain()
         self.await_whole()
 
+    # ---- another number of slots ---------------------------------------------------------------
+
+    def rescale(self, operator: str, slots: int) -> None:
+        """Give an operator another number of slots, between two epochs."""
+        with self._at_work:
+            runner = None if self._running is None else self._running.runners[0]
+            runner = lane_to_rescale(
+                runner,
+                ended=self._over or self.stopping or self.failure is not None,
+                going_back=self._lost is not None,
+                twin=self._meanwhile is not None or self._available is not None,
+            )
+            wanted = with_slots(self.query, operator, slots)
+            lanes = lanes_of(wanted, self._stores, self._checkpoint, self.run_id, self.story).lanes
+            await_spark(runner, self._checkpoint)
+            try:
+                if not move_slots(runner, lanes[0][1], self._query_id):
+                    return
+            except UnfinishedError as error:
+                self._fail(error.__cause__ or error)
+                raise self.failure or error from None
+            self.query, self._lanes, self._running = wanted, lanes, None
+            self._spread = Spread(wanted.amplification, wanted.shares_budget)
+            self.recent.spread = self._spread
+            self.feed.resized(policies_of(wanted), wanted.amplification)
+            epoch = epoch_after(runner.committed_epoch)
+            runners = self._runners(runner.cluster.session, epoch)
+            self._running = Running(runners, Rewinder(runners[0], self._stream), None)
+            reach(self.query.faults, "rescale-reopened", -1, epoch)
+
     # ---- the end -------------------------------------------------------------------------------
 
     def end(self, deadline: Deadline, *, flush: bool) -> None:
@@ -376,6 +389,7 @@ class EpochDriver:
             flush: Whether to make state durable; not after an error.
         """
         # Spark's stop() does not wait for a foreachBatch function that is still at work in Python.
+        self._over = True
         waited = self._at_work.acquire(timeout=deadline.left)
         try:
             self._end(deadline, flush=flush and waited)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
+from tether.backup.places import local_path
 from tether.core.ids import Epoch, epoch_before
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def end_lanes(
     last = runners[0].committed_epoch
     number = last if spark_epoch is None else spark_epoch(last)
     session = runners[0].cluster.session
-    if number is not None and not _spark_committed(session, checkpoint, number):
+    if number is not None and not spark_committed(session, checkpoint, number):
         last = epoch_before(last)  # it is run again: what is made durable must be without it
     for runner in runners:
         if flush:
@@ -53,8 +54,11 @@ def end_lanes(
     return last
 
 
-def _spark_committed(session: SparkSession, checkpoint: str, epoch: Epoch) -> bool:
+def spark_committed(session: SparkSession, checkpoint: str, epoch: Epoch) -> bool:
     """Whether Spark's own commit log, wherever it is, has the epoch."""
+    path = local_path(checkpoint)
+    if path is not None and (path / "offsets").exists():
+        return (path / "commits" / str(epoch)).exists()
     try:
         session.read.text(f"{checkpoint}/commits/{epoch}").collect()
     except AnalysisException:

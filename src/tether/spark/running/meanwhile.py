@@ -18,6 +18,7 @@ from tether.engine.query.room import lacking_room
 from tether.engine.recovery.lost import is_loss, what_was_lost
 from tether.planning.missing import fidelity_without
 from tether.protocols import take_over as to
+from tether.protocols.take_over_steps import resumed
 from tether.spark.changes.columns import Mark
 from tether.spark.changes.outlet import bound_outlet
 from tether.spark.logs.twin_checkpoint import cut_epochs
@@ -124,7 +125,7 @@ class Meanwhile:
 
     def told(self) -> dict[str, Any] | None:
         """What progress reports say of it; None of an ordinary query."""
-        state = self._protocol
+        state = self._over.settled  # a twin that is about to take over has not yet
         if state.phase == "whole" or state.note is None:
             return None
         told = self._over.outstanding.told(state, self._over.twins.epochs)
@@ -159,7 +160,7 @@ class Meanwhile:
             over.twins.clean_arenas(runner)
             complete = snapshot_before(runner, epoch)
             strategy, note = over.state.strategy, over.note.read()
-            state, asked = to.resumed(note, complete, epoch, strategy=strategy)
+            state, asked = resumed(note, complete, epoch, strategy=strategy)
             over.state = msgspec.structs.replace(state, tentative=not self._heals)
             if note is not None and state.phase != "over":
                 over.cuts = cut_epochs(over.log, map(Epoch, range(note.snapshot + 1, epoch)))
@@ -178,7 +179,7 @@ class Meanwhile:
                 break
             except BaseException as error:
                 goes_on = is_loss(error) and attempt < TRIES - 1
-                goes_on = goes_on and self._go_on(epoch, what_was_lost(error))
+                goes_on = goes_on and self._go_on(epoch, error)
                 self._gate.leave()
                 if not goes_on:
                     raise
@@ -193,15 +194,15 @@ class Meanwhile:
                 self._heal(epoch_after(epoch))
             self._gate.leave()
 
-    def _go_on(self, epoch: Epoch, why: str) -> bool:
+    def _go_on(self, epoch: Epoch, loss: BaseException) -> bool:
         """Slots of main are lost: go on without them. False: that cannot be, go back instead."""
-        main = self._main
+        main, why = self._main, what_was_lost(loss)
         assert main is not None
         with self._changed:
             snapshot = snapshot_before(main, epoch)
             if self.whole and not self._enabled:
                 return False
-            there = who_is_there(main, epoch)
+            there = who_is_there(main, epoch, loss)
             if self.whole:
                 self._topology = topology_now(main)
             if self.whole and not self._can_start(there, snapshot, epoch):
@@ -251,7 +252,7 @@ class Meanwhile:
         return not why
 
     def _begin(self, epoch: Epoch, why: str, **detail: object) -> None:
-        self._over.outstanding.begin()
+        self._over.outstanding.begin(_usual_rows(self._main))
         self._over.twins.forget_failures()
         if self._heals:
             self._story.add("healing", why, epoch, **detail)
@@ -274,3 +275,9 @@ class Meanwhile:
     def stop(self, deadline: Deadline) -> None:
         """The query is being stopped: let nobody wait, and end the twin. The note stays."""
         self._over.stop(deadline)
+
+
+def _usual_rows(main: Runner[SparkCluster] | None) -> int:
+    """About how many rows the newest epoch gave, at most: those of all operators."""
+    ledgers = () if main is None else main.books.ledgers.values()
+    return sum(status.rows_out for ledger in ledgers for status in ledger.newest())

@@ -27,8 +27,14 @@ class Outstanding:
         self._given: dict[int, tuple[int, float]] = {}
         """Rows and time of each epoch that is tentative so far."""
 
-    def begin(self) -> None:
-        """Something is missing from now on, or since the driver before this one."""
+    def begin(self, usual_rows: int) -> None:
+        """Something is missing from now on, or since the driver before this one.
+
+        Args:
+            usual_rows: About how many rows an epoch has; 0 where nobody knows.
+        """
+        for outlet in self._outlets:
+            outlet.usual_rows = usual_rows or None
         self._since = time.time()
         for epoch in {epoch for outlet in self._outlets for epoch in outlet.outstanding()}:
             self.give(epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tether.core.ids import Epoch
 from tether.engine.query.ledger import progress_of
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tether.engine.query.ledger import Glimpse, Spread
+
+
+class _Noted(NamedTuple):
+    epoch: int
+    glimpses: Sequence[Glimpse]
+    since: int | None
+    rows_read: int
 
 
 class RecentGlimpses:
@@ -25,22 +32,36 @@ class RecentGlimpses:
     """
 
     def __init__(self, spread: Spread) -> None:
-        self._spread = spread
+        self.spread = spread
         self.keep = 100
         """Of each run, so many epochs: as many as Spark keeps reports of."""
         self._lock = threading.Lock()
-        self._runs: list[deque[tuple[int, Sequence[Glimpse], int | None]]] = [deque()]
+        self._runs: list[deque[_Noted]] = [deque()]
 
     def begin_anew(self) -> None:
         """Spark's query has ended, and another one takes its place."""
         with self._lock:
             self._runs.append(deque())
 
-    def note(self, epoch: Epoch, glimpses: Sequence[Glimpse], since: int | None = None) -> None:
-        """An epoch has been run; rows are tentative since another, if they are."""
+    def note(
+        self,
+        epoch: Epoch,
+        glimpses: Sequence[Glimpse],
+        since: int | None = None,
+        *,
+        rows_read: int = 0,
+    ) -> None:
+        """An epoch has been run.
+
+        Args:
+            epoch: Its number.
+            glimpses: What the books say now.
+            since: Rows are tentative since this epoch, if they are.
+            rows_read: Rows that we have read, and Spark has not seen.
+        """
         with self._lock:
             run = self._runs[-1]
-            run.append((epoch, glimpses, since))
+            run.append(_Noted(epoch, glimpses, since, rows_read))
             while len(run) > self.keep:
                 run.popleft()
 
@@ -52,8 +73,37 @@ class RecentGlimpses:
             epoch: Of the report. One that was not run had no rows: the last before it stands.
         """
         with self._lock:
-            known = [(glimpses, since) for at, glimpses, since in self._runs[run] if at <= epoch]
+            known = [one for one in self._runs[run] if one.epoch <= epoch]
         if not known:
             return None
-        glimpses, since = known[-1]
-        return progress_of(glimpses, self._spread, since)
+        return progress_of(known[-1].glimpses, self.spread, known[-1].since)
+
+    def with_rows(self, run: int, report: dict[str, Any]) -> dict[str, Any]:
+        """Spark's report of an epoch, with the rows that we have read in Spark's place.
+
+        Args:
+            run: Which of Spark's queries, 0 is the first.
+            report: Spark's.
+        """
+        with self._lock:
+            noted = [one for one in self._runs[run] if one.epoch == report["batchId"]]
+        # A report between epochs repeats the number of the next one, and has no such time.
+        if not noted or not noted[-1].rows_read or "addBatch" not in report["durationMs"]:
+            return report
+        return counted(report, noted[-1].rows_read)
+
+
+def counted(report: dict[str, Any], rows: int) -> dict[str, Any]:
+    """A report of Spark's as if its one source had given so many rows, that Spark has not counted.
+
+    Example:
+        >>> report = {"numInputRows": 0, "durationMs": {"triggerExecution": 500}, "sources": [{}]}
+        >>> counted(report, 10)["processedRowsPerSecond"]
+        20.0
+    """
+    seconds = report["durationMs"].get("triggerExecution", 0) / 1000
+    told: dict[str, Any] = {"numInputRows": rows}
+    if seconds:
+        told["processedRowsPerSecond"] = rows / seconds
+    sources = [{**source, **told} for source in report["sources"]]
+    return {**report, **told, "sources": sources}

@@ -13,6 +13,7 @@ from tether.chaos.faults import reach
 from tether.core.ids import Epoch
 from tether.engine.query.twin import record_twin, save_twin
 from tether.protocols import take_over as to
+from tether.protocols.take_over_steps import step
 from tether.spark.changes.columns import Mark
 from tether.spark.logs.checkpoint import SparkCheckpoint
 from tether.spark.running.gate import Gate
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tether.spark.tasks.cluster import SparkCluster
     from tether.spark.tasks.jobs import LaneGraph
 
+FIRST_SECONDS = 20.0
+"""How long a twin waits at most until main has given its first answer after a loss."""
 SHARE = 2
 """Under ``process``, the twin runs an epoch at the latest when main has run so many."""
 
@@ -81,6 +84,8 @@ class TakingOver:
         """Epochs of main since the twin last began one."""
         self.failure: BaseException | None = None
         self._stopped = False
+        self._before: to.TakeOver | None = None
+        """The protocol's state before the step that is being carried out."""
         self._saved: Statuses = {}
         self.twins = Twins(self, query, checkpoint, story)
 
@@ -109,6 +114,29 @@ class TakingOver:
         if not self.state.speaks(epoch):
             return None
         return Mark("stable", max(epoch, self.state.main))
+
+    def silent_through(self) -> Epoch:
+        """The last epoch of main's whose output nobody needs from the twin."""
+        state = self.state
+        if state.tentative and state.note is not None:
+            return min(state.note.through, state.main)
+        return state.main
+
+    def await_first_answer(self, twin: Twin) -> None:
+        """Let main come to the end of the epoch in which the loss was found: its reader waits for that.
+
+        A twin that starts meanwhile would take a part of the cluster, and executors are missing.
+        """
+
+        def given() -> bool:
+            note, nobody = self.state.note, twin.ended or self.is_ending() or self.gate.held
+            # What an approximate query gave of that epoch, it has given.
+            return (
+                nobody or note is None or not self.state.tentative or self.state.main >= note.since
+            )
+
+        with self.changed:
+            self.changed.wait_for(given, FIRST_SECONDS)
 
     def idle(self) -> None:
         """Wait a moment: there is nothing to run."""
@@ -139,7 +167,8 @@ class TakingOver:
             self._reach("after-twin-epoch", epoch)
             self.twins.came_to(epoch)
             self.tell(to.TwinEnded(epoch=epoch, twin=twin.number))
-            if self.state.phase == "holding" and self.state.stopped is None:
+            at_the_end = self.state.twin == self.state.main
+            if self.state.phase == "holding" and self.state.stopped is None and at_the_end:
                 self.changed.wait_for(
                     lambda: self.gate.stands(self.state.main) or twin.ended or self._stopped
                 )
@@ -152,10 +181,22 @@ class TakingOver:
     def tell(self, event: to.Event) -> None:
         """Something happened; do what the protocol asks for."""
         with self.changed:
-            self.state, asked = to.step(self.state, event)
-            for one in asked:
-                self.obey(one)
+            outermost = self._before is None
+            if outermost:
+                self._before = self.state
+            try:
+                self.state, asked = step(self.state, event)
+                for one in asked:
+                    self.obey(one)
+            finally:
+                if outermost:
+                    self._before = None
             self.changed.notify_all()
+
+    @property
+    def settled(self) -> to.TakeOver:
+        """The protocol's state, all that it asked for done: what others are told without the lock."""
+        return self._before or self.state
 
     def obey(self, one: to.Instruction) -> None:
         """Carry out an instruction."""

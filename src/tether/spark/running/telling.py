@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tether.engine.query.copies import CopyStanding
     from tether.engine.query.runner import Runner
+    from tether.policies.policy import Policy
     from tether.spark.graph.prepared import PreparedQuery
     from tether.spark.running.stores import OpenStore
 
@@ -20,7 +21,7 @@ def feed_of(query: PreparedQuery, opened: OpenStore | None, run: str) -> Operato
     """The feed of one run of a query, kept beside its backups where it has any."""
     operators, flow = query.flow.operators, query.flow
     return OperatorFeed(
-        {node.name: (query.operators[node].policy, node.slots) for node in operators},
+        policies_of(query),
         query.amplification,
         shared=query.shares_budget,
         entries=frozenset(node.name for node in operators if not flow.senders(node)),
@@ -28,6 +29,11 @@ def feed_of(query: PreparedQuery, opened: OpenStore | None, run: str) -> Operato
         backup=None if opened is None else (opened.address.url, opened.address.storage_options),
         run=run,
     )
+
+
+def policies_of(query: PreparedQuery) -> dict[str, tuple[Policy, int]]:
+    """Policy and number of slots of each operator."""
+    return {node.name: (query.operators[node].policy, node.slots) for node in query.flow.operators}
 
 
 def standing_of(runners: Iterable[Runner[Any]]) -> tuple[CopyStanding, ...]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 from tether.core.errors import TetherError
 from tether.core.ids import Epoch
 from tether.engine.query.feedback_box import FeedbackBox
-from tether.engine.query.twin import open_twin
+from tether.engine.query.twin import may_merge, open_twin
 from tether.observe.story import QuietStory
 from tether.spark.changes.outlet import bound_outlet
 from tether.spark.graph.flow import pack, unpack
-from tether.spark.logs.twin_checkpoint import TwinCheckpoint
+from tether.spark.logs.twin_checkpoint import TwinCheckpoint, as_one
 from tether.spark.running.blame import told_to_spark
 from tether.spark.tasks.cluster import SparkCluster
 from tether.sql.checkpoints import overlapped_where_far
@@ -61,6 +61,14 @@ class Lead(Protocol):
 
     def twin_ended(self, twin: Twin, epoch: Epoch) -> None:
         """The twin has come to the end of an epoch; take over if it has caught up."""
+        ...
+
+    def await_first_answer(self, twin: Twin) -> None:
+        """Let main come to the end of the epoch in which the loss was found."""
+        ...
+
+    def silent_through(self) -> Epoch:
+        """The last epoch of main's whose output nobody needs from the twin."""
         ...
 
     def idle(self) -> None:
@@ -115,8 +123,11 @@ class Twin:
         self.ended = False
         """Whether it is to run nothing any more: it has taken over, or another takes its place."""
         self._is_main = False
-        self._at: SparkSession | None = None
+        self._placed = False
+        """Whether its slots have their places in the stream that runs now."""
         self._laid: CutEpoch | None = None
+        self._merged: CutEpoch | None = None
+        """What it runs as one epoch before all others."""
         self._failure: Exception | None = None
         self._stream: StreamingQuery | None = None
         self.epochs = 0
@@ -130,7 +141,11 @@ class Twin:
         Raises:
             Exception: It cannot go on.
         """
-        self._checkpoint.make(self.snapshot)
+        self._lead.await_first_answer(self)
+        if self.ended:
+            return
+        self._merged = self._silent_epochs()
+        self._checkpoint.make(self.snapshot, self._merged)
         laid = -1
         while not self.ended:
             self._failure = self._laid = None
@@ -149,11 +164,22 @@ class Twin:
             laid = self._laid.epoch
             self._checkpoint.lay(self._laid)
 
+    def _silent_epochs(self) -> CutEpoch | None:
+        """Epochs to be run as one before all others, if that gains anything and is allowed."""
+        numbers = range(self.snapshot + 1, self._lead.silent_through() + 1)
+        # From nothing there are no offsets to begin with.
+        if self.snapshot < 0 or len(numbers) < 2 or not may_merge(self.plan):
+            return None
+        cuts = [self._lead.cut(epoch) for epoch in map(Epoch, numbers)]
+        known = [cut for cut in cuts if cut is not None]
+        return as_one(known) if len(known) == len(cuts) else None
+
     def _run_stream(self) -> None:
         rows = pack(self._query.flow.sources, self._query.reading)
         context = self._session.sparkContext
         if hasattr(context, "setLocalProperty"):
             context.setLocalProperty("spark.scheduler.pool", POOL)
+        self._placed = False
         writer = rows.writeStream.foreachBatch(self._epoch)
         writer = writer.option("checkpointLocation", self._checkpoint.url)
         with overlapped_where_far(rows.sparkSession, self._checkpoint.url):
@@ -199,30 +225,39 @@ class Twin:
 
     def _run(self, rows: DataFrame, epoch: Epoch) -> None:
         self._lead.before_twin_epoch(self)
-        cut = None if self.ended else self._lead.cut(epoch)
+        merged = self._merged if self._merged is not None and self._merged.epoch == epoch else None
+        cut = None if self.ended else merged or self._lead.cut(epoch)
         if cut is None:
             raise InterruptedError("the twin is ended")
         if self._checkpoint.rows_of(epoch) != cut.rows:
             self._laid = cut
             raise InterruptedError("the epoch is cut otherwise than the query's")
         runner = self._open(rows.sparkSession)
-        runner.run(unpack(self._query.flow.sources, rows), epoch)
-        self.epochs += 1
+        given = unpack(self._query.flow.sources, rows)
+        if merged is None:
+            runner.run(given, epoch)
+        else:
+            runner.run_as_one(given, epoch)
+        self.epochs += 1 if merged is None else epoch - self.snapshot
         self._lead.twin_ended(self, epoch)
         if self.ended:
             raise InterruptedError("the twin has taken over")
 
     def _open(self, session: SparkSession) -> Runner[SparkCluster]:
         if self.runner is None:
-            cluster = SparkCluster(self.graph, self._story_of_twin, session, strict=False)
+            cluster = SparkCluster(
+                self.graph, self._story_of_twin, session, strict=False, hurried=True
+            )
             cluster.copied = dict(self._main.cluster.copied)
             self.runner = open_twin(
                 self.plan, cluster, self._main, snapshot=self.snapshot, arena=self.arena
             )
-        elif self._at is not session:
+        elif not self._placed:
+            # Each start of the stream has a session of its own. PySpark wraps that one again for every
+            # epoch, so the object says nothing.
             self.runner.cluster.renew(session)
             self.runner.cluster.place(stay=True)
-        self._at = session
+        self._placed = True
         return self.runner
 
     def _mark(self, epoch: Epoch) -> Mark | None:

@@ -17,6 +17,7 @@ from tether.spark.places.placed import Placed, Seating
 from tether.spark.places.spreading import Spreading, live_executors
 from tether.spark.sinks import discard
 from tether.spark.tasks.jobs import EpochJobs
+from tether.spark.tasks.mapping import ArrowMaps
 from tether.spark.tasks.statuses import StatusBoard
 from tether.spark.tasks.task import SlotTask
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tether.engine.ports import Orders, Reports, Statuses
     from tether.protocols.copies import Seats
     from tether.spark.graph.flow import Node, OperatorNode
+    from tether.spark.graph.plan import SlotRows
     from tether.spark.sinks import Sink
     from tether.spark.tasks.jobs import LaneGraph
 
@@ -45,14 +47,23 @@ class SparkCluster:
         session: Spark's session for the stream's epochs.
         strict: Whether copies that cannot be kept apart at the start are an error. Later, and for a
             twin, they sit where they can.
+        hurried: Whether slots are first placed at once: a twin's, for an executor has just died, and
+            another one would take its time.
     """
 
     def __init__(
-        self, lane: LaneGraph, reports: Reports, session: SparkSession, *, strict: bool = True
+        self,
+        lane: LaneGraph,
+        reports: Reports,
+        session: SparkSession,
+        *,
+        strict: bool = True,
+        hurried: bool = False,
     ) -> None:
-        self._strict = strict
+        self._strict, self._hurried = strict, hurried
         self._lane, self._reports, self.session = lane, reports, session
         self._board = StatusBoard(session.sparkContext)
+        self._maps = ArrowMaps(session)
         self._spreading = Spreading()
         self._placed: Placed | None = None
         self._executors: frozenset[str] = frozenset()
@@ -67,6 +78,10 @@ class SparkCluster:
         """Slots that have a copy, by operator."""
         self._safe = False
         """Whether no partitioning is relied on but that of our own shuffle and our own jobs."""
+        self._fold = True
+        """Whether rows may be folded where they are read."""
+        self._told = ""
+        """Why Spark read an epoch that could have been folded, the last time that this was told."""
 
     def beside(self, sinks: Sequence[tuple[Node, Sink]]) -> SparkCluster:
         """The same slots in the same places, for runs whose rows go to other sinks."""
@@ -76,7 +91,7 @@ class SparkCluster:
 
     def renew(self, session: SparkSession) -> None:
         """Spark has started the stream again, in another session: the next placing is for that."""
-        self.session = session
+        self.session, self._maps = session, ArrowMaps(session)
 
     def place(self, *, stay: bool = False) -> None:
         """Plan epochs for the session; with ``stay``, slots remain on their executors."""
@@ -99,9 +114,12 @@ class SparkCluster:
             lane.operators,
             self._name,
             safe=self._safe,
+            fold=self._fold,
             seating=seating,
             stay_as=None if stay_as is None else stay_as.seats,
+            hurried=self._hurried,
         )
+        self._hurried = False
         return self._placed
 
     @property
@@ -178,18 +196,37 @@ class SparkCluster:
             )
             try:
                 with self._places.watched():
-                    return jobs.run(given, only)
+                    statuses = jobs.run(given, only)
+                self._tell_reading(epoch)
+                return statuses
             except HeldBackError as error:
                 if self._places.hasty:
                     raise BrokenOffError from error
                 self._reports.add("resent", "an executor died, its tasks were held back", epoch)
             except Exception as error:
                 # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
-                if "MisplacedRowsError" not in str(error) or self._safe:
+                text = str(error)
+                if "CannotFoldError" in text and self._places.unfold():
+                    self._fold = False
+                    self._reports.add("replanned", "a file could not be folded by Arrow", epoch)
+                elif "MisplacedRowsError" in text and not self._safe:
+                    self._safe = True
+                    self._places.unfuse()
+                    self._reports.add("replanned", "Spark's partitions were not the slots", epoch)
+                else:
                     raise
-                self._safe = True
-                self._places.unfuse()
-                self._reports.add("replanned", "Spark's partitions were not the slots", epoch)
+
+    @property
+    def rows_read(self) -> int:
+        """Rows of the newest epoch that were folded where they were read."""
+        return max((one.rows_read for one in self._places.read_by_us()), default=0)
+
+    def _tell_reading(self, epoch: Epoch) -> None:
+        """Say it once when Spark has to read an epoch itself."""
+        why = next((one.why_not for one in self._places.read_by_us() if one.why_not), "")
+        if why and why != self._told:
+            self._reports.add("replanned", f"Spark reads the files itself: {why}", epoch)
+        self._told = why
 
     def _begin_turn(self) -> int:
         self._turn += 1
@@ -199,13 +236,16 @@ class SparkCluster:
         self,
         orders: Orders,
         node: OperatorNode,
-        by_slot: DataFrame,
+        rows: SlotRows,
         epoch: Epoch,
         purpose: Purpose = "epoch",
     ) -> DataFrame:
         program = orders.program(node.name, epoch, self._turn, purpose)
-        rows = self._lane.operators[node].output_spark
-        return by_slot.mapInArrow(SlotTask(program, self._board), rows)
+        task = SlotTask(program, self._board, rows.parcels)
+        schema = self._lane.operators[node].output_spark
+        if self._places.pinned:  # several executors, with which the shorter way was not tried
+            return rows.frame.mapInArrow(task, schema)
+        return self._maps.mapped(rows.frame, task, schema)
 
     # ---- between epochs ------------------------------------------------------------------------
 
@@ -229,5 +269,5 @@ class SparkCluster:
         schema = self._lane.operators[node].table_schema(name)
         program = orders.program(node.name, epoch, self._turn, "read", name)
         program = replace(program, output_schema=schema)
-        rows = self._places.punctuation(node)
+        rows = self._places.punctuation(node).frame
         return rows.mapInArrow(SlotTask(program, self._board), from_arrow_schema(schema))

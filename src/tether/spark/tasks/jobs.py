@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from tether.engine.operators import CopyPlan
     from tether.engine.ports import Statuses
     from tether.spark.graph.flow import Flow
+    from tether.spark.graph.plan import SlotRows
     from tether.spark.graph.prepared import PreparedOperator
     from tether.spark.places.placed import Placed
     from tether.spark.sinks import Sink
     from tether.spark.tasks.statuses import StatusBoard
 
-Task = Callable[["OperatorNode", "DataFrame"], "DataFrame"]
+Task = Callable[["OperatorNode", "SlotRows"], "DataFrame"]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tether.core.ids import Seat
 from tether.engine.slot.misplaced import misplaced
+from tether.sources.folding.parcels import PARCEL, unpacked
 from tether.spark.graph.plan import SLOT
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def own_rows(batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterator[pa.RecordBatch]:
-    """The rows without their slot column, once it is sure that they belong here."""
+    """The rows without their slot column, once it is sure that they belong here; parcels unpacked."""
+    parcels: list[bytes] = []
     for batch in batches:
         where = batch.schema.get_field_index(SLOT)
         slots = batch.column(where).to_numpy()
@@ -23,5 +25,8 @@ def own_rows(batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterator[pa.Recor
             raise misplaced(
                 f"Rows of slot {slots[slots != seat][0]} came to the partition of slot {seat}."
             )
-        if batch.num_rows:
+        if batch.num_rows and batch.schema.names[-1] == PARCEL:
+            parcels += batch.column(PARCEL).to_pylist()  # copied, for numbers to lie as they should
+        elif batch.num_rows:
             yield batch.remove_column(where)
+    yield from unpacked(parcels)

@@ -10,14 +10,16 @@ from pyspark import TaskContext
 from tether.engine.messages import encode_status
 from tether.engine.slot.residents import ArenaHost
 from tether.engine.slot.seat import SeatWork
+from tether.sources.folding.parcels import unpacked
 from tether.spark.tasks.own_rows import own_rows
 from tether.state.executor import own_executor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
+    from tether.core.ids import Seat
     from tether.engine.slot.program import Program
     from tether.spark.tasks.statuses import StatusBoard
 
@@ -28,10 +30,16 @@ class SlotTask:
     Args:
         program: What all slots share in this epoch.
         board: Where the slot reports to.
+        parcels: Rows of the slots that come with the task itself, and not with its input.
     """
 
-    def __init__(self, program: Program, board: StatusBoard) -> None:
-        self._program, self._board = program, board
+    def __init__(
+        self,
+        program: Program,
+        board: StatusBoard,
+        parcels: Mapping[int, tuple[bytes, ...]] | None = None,
+    ) -> None:
+        self.program, self._board, self._parcels = program, board, parcels
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the slot, or the copy of one, whose partition this is."""
@@ -39,14 +47,22 @@ class SlotTask:
         assert context is not None, "SlotTask runs inside a Spark task"
         seat, host = context.partitionId(), ArenaHost(own_executor())
         work = SeatWork(
-            self._program,
+            self.program,
             seat,
             uuid.uuid4().hex,
             host,
-            f"{self._program.control.run}/{context.taskAttemptId()}",
-            own=lambda rows: own_rows(rows, seat),
+            f"{self.program.control.run}/{context.taskAttemptId()}",
+            own=lambda rows: self._own(rows, seat),
         )
         yield from work.run(batches)
         if (report := work.report) is not None:
             slot, status = report
             self._board.report(slot, encode_status(status))
+
+    def _own(self, batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterable[pa.RecordBatch]:
+        if self._parcels is None:
+            return own_rows(batches, seat)
+        for _ in batches:  # a worker that leaves input unread is not used again by Spark
+            pass
+        seats = self.program.control.seats
+        return unpacked(self._parcels.get(seat if seats is None else seats.runs[seat], ()))

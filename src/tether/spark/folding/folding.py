@@ -1,0 +1,41 @@
+"""What says of an operator that its rows are folded where they are read, and what makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Parcels = dict[int, tuple[bytes, ...]]
+"""Of each slot that has rows, its rows."""
+
+
+class FoldedRows(Protocol):
+    """Gives the rows of each epoch, folded."""
+
+    rows_read: int
+    """Rows of the newest epoch, where Spark, which does not see them, counts none."""
+    why_not: str
+    """Why Spark reads the newest epoch itself, if it does."""
+
+    def of(self, rows: DataFrame) -> DataFrame | Parcels | None:
+        """Parcels as rows, or at hand; None if Spark must read this epoch.
+
+        Args:
+            rows: The epoch's rows as Spark has them.
+        """
+        ...
+
+
+class Folding(Protocol):
+    """How the rows of an operator are folded."""
+
+    @property
+    def told(self) -> str:
+        """In a few words, for people."""
+        ...
+
+    def for_slots(self, slots: int) -> FoldedRows:
+        """What gives the rows of each epoch to so many slots."""
+        ...
