@@ -8,7 +8,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from tests.gateway.test_server import SEED
+from tests.gateway.serving import SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

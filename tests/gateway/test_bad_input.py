@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from tests.gateway.test_server import SCHEMA, ids, served, there
+from tests.gateway.serving import SCHEMA, ids, served, there
 
 from tether.producer import Producer
 from tether.sources.gateway.calls import GatewayCalls

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from tests.gateway.relay import relay
-from tests.gateway.test_server import served, there
+from tests.gateway.serving import served, there
 
 from tether.producer import Producer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.gateway.test_server import served
+from tests.gateway.serving import served
 
 import tether
 from tether.core.placement import Placement

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.gateway.relay import relay
-from tests.gateway.test_server import SEED
+from tests.gateway.serving import SEED
 
 from tether.producer import Producer
 from tether.sources.gateway.calls import GatewayCalls

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.gateway.test_server import SEED
+from tests.gateway.serving import SEED
 
 import tether
 from tether.algorithms.aggregate import KeyedAggregate

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyarrow import flight
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.gateway.test_server import SCHEMA, ids
+from tests.gateway.serving import SCHEMA, ids
 
 from tether.producer import Producer
 from tether.sources.gateway.calls import GatewayCalls

@@ -3,6 +3,7 @@
 Who does what:
 
 - ``gateway``: all streams of a store. ``stream``: one of them. ``holding``: its items, kept and saved.
+- ``arriving``: items of several producers are taken in together.
 - ``records``, ``segments``, ``facts``: the durable log. ``marks``: what survives a killed process only.
 - ``opening``: a restart, and what it finds lost. ``backlog``: items in memory and on disk.
 - ``census``: who sends, and what dying producers may have lost.

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES = 1 << 20
 """Small batches go to a reader together, up to this size."""
+SMALL_BYTES = 4 << 10
+"""Smaller runs than this are saved as one batch: a message of its own would cost more than the copy."""
 TOGETHER_BYTES = 4 << 20
-"""Most bytes of small runs that are saved as one batch."""
+"""Most bytes of such runs in one batch."""
 
 
 class HeldRun:
@@ -174,7 +176,11 @@ def packed_runs(runs: list[HeldRun]) -> PackedRuns:
     at = 0
     while at < len(runs):
         upto, nbytes = at + 1, runs[at].nbytes
-        while upto < len(runs) and nbytes + runs[upto].nbytes <= TOGETHER_BYTES:
+        while (
+            runs[upto - 1].nbytes < SMALL_BYTES
+            and upto < len(runs)
+            and nbytes + runs[upto].nbytes <= TOGETHER_BYTES
+        ):
             nbytes += runs[upto].nbytes
             upto += 1
         held = [run.batch for run in runs[at:upto]]

@@ -1,9 +1,9 @@
 """The items of one stream, and what is asked for them.
 
-It carries out what the item protocol asks for (``tether.protocols.items``): takes items in, has them
-saved before they are acknowledged where that is due, marks them, lets go of what is processed. A lock
-orders everything. Beside it ``saving`` makes pending items durable early, so that a producer seldom
-has to wait.
+It carries out what the item protocol asks for (``tether.protocols.items``): has items saved before they
+are acknowledged where that is due, marks them, lets go of what is processed; ``arriving`` takes them in.
+A lock orders everything. Beside it ``saving`` makes pending items durable early, so that a producer
+seldom has to wait.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tether.protocols.items import (
-    Acknowledge,
     BackUpItems,
     BackUpPunctuation,
     DropItems,
-    ItemsArrived,
     ItemsSaved,
-    PunctuationArrived,
-    TakeItems,
+    ReadyToProcess,
+    StateSaved,
     receive,
 )
-from tether.sources.gateway.backlog import HeldRun
 from tether.sources.gateway.errors import StoreFailedError
 from tether.sources.gateway.marks import MarkFile
 from tether.sources.gateway.opening import resume
@@ -38,12 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    import pyarrow as pa
-
-    from tether.protocols.items import ReceiverEvent, ReceiverInstruction
+    from tether.protocols.items import PunctuationArrived
+    from tether.sources.gateway.backlog import HeldRun
     from tether.sources.gateway.config import GatewayConfig
 
-_ARRIVALS = (ItemsArrived, PunctuationArrived)
 NOTHING: Mapping[str, int] = MappingProxyType({})
 EARLY = 0.25
 """Fraction of l that is saved at a time."""
@@ -101,9 +96,9 @@ class HeldItems:
             self.save()
             self.note_saved()
         if self.saver.free:
-            waiting = self.state.received - max(self.log.written, self.state.processed)
+            waiting = self.saver.waiting(self.state.received, self.state.processed)
             if waiting > EARLY * self.account.limit or memory > self._config.memory_bytes:
-                self.saver.hand_over(self.backlog.after(self.log.written))
+                self.saver.hand_over(self.backlog.after)
 
     def catch_up(self) -> None:
         """Take note of what the saver has made durable."""
@@ -119,56 +114,35 @@ class HeldItems:
             self.log.close()
             self.marks.close()
 
-    def step(  # noqa: C901, PLR0912 - a branch for each instruction
-        self,
-        event: ReceiverEvent,
-        rows: pa.RecordBatch | None = None,
-        time: float | None = None,
-    ) -> tuple[ReceiverInstruction, ...]:
-        """Take one event in and do all that it asks for; nothing has happened if that fails."""
-        producer, before = "", self.state
-        arrived = isinstance(event, _ARRIVALS)
-        if arrived:
-            producer = event.sender  # type: ignore[union-attr]
-            before = replace(before, heard=((producer, self.heard.get(producer, 0)),))
+    def take_boundary(self, event: PunctuationArrived, time: float) -> None:
+        """Make a boundary durable, with all that came before it; nothing has happened if that fails."""
+        producer = event.sender
+        before = replace(self.state, heard=((producer, self.heard.get(producer, 0)),))
         state, asked = receive(before, event, self.account.limit)
-        run: HeldRun | None = None
         saved = False
-        try:
-            for one in asked:
-                if isinstance(one, TakeItems):
-                    if rows is not None:
-                        new = rows.slice(one.skip) if one.skip else rows
-                        first = event.first + one.skip  # type: ignore[union-attr]
-                        run = HeldRun(one.first, producer, first, new.num_rows, batch=new)
-                        self.backlog.add(run)
-                elif isinstance(one, Acknowledge):
-                    if run is not None:
-                        saved = self._mark(run, saved=saved) or saved
-                elif isinstance(one, BackUpItems):
-                    self.save()
-                    saved = True
-                elif isinstance(one, BackUpPunctuation):
-                    assert time is not None
-                    self.save(Boundary(one.number, producer, time))
-                    state, _ = receive(state, ItemsSaved(upto=one.number), 0)
-                    saved = True
-                elif isinstance(one, DropItems):
-                    self.backlog.drop(one.upto)
-                    self.log.drop(one.upto)
-        except BaseException:
-            if run is not None and not saved:
-                self.backlog.take_back()
-            raise
-        if arrived:
-            self.heard[producer] = state.heard[0][1]
-            state = replace(state, heard=())
-        self.state = state
+        for one in asked:
+            if isinstance(one, BackUpItems):
+                self.save()
+                saved = True
+            elif isinstance(one, BackUpPunctuation):
+                self.save(Boundary(one.number, producer, time))
+                state, _ = receive(state, ItemsSaved(upto=one.number), 0)
+                saved = True
+        self.heard[producer] = state.heard[0][1]
+        self.state = replace(state, heard=())
         if saved:
             self.note_saved()
-        return asked
 
-    def _mark(self, run: HeldRun, *, saved: bool) -> bool:
+    def let_go(self, upto: int) -> None:
+        """Items up to a number are processed, and what they did to a state is durable."""
+        for event in (ReadyToProcess(upto=upto), StateSaved()):
+            self.state, asked = receive(self.state, event, self.account.limit)
+            for one in asked:
+                if isinstance(one, DropItems):
+                    self.backlog.drop(one.upto)
+                    self.log.drop(one.upto)
+
+    def mark(self, run: HeldRun, *, saved: bool) -> bool:
         """Mark items before they are acknowledged; tells if they became durable instead."""
         try:
             if self.marks.full:

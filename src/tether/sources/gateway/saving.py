@@ -2,17 +2,17 @@
 
 A sync is mostly waiting, however much it brings to the disk. So pending items are handed over in parts,
 a quarter of l each, and several parts wait for the disk at a time: with l items allowed at risk and a
-sync that takes t seconds, nearly l / t items a second become durable. A part is written by whoever hands
-it over, which costs little; other threads do nothing but wait for the disk. They never take the stream's
-lock, which producers that send without a pause hardly leave to anybody.
+sync that takes t seconds, nearly l / t items a second become durable. Other threads pack, write and
+wait; whoever hands a part over goes on at once. They never take the stream's lock, which producers that
+send without a pause hardly leave to anybody.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,6 +32,14 @@ _threads = ThreadPoolExecutor(2 * AT_A_TIME, thread_name_prefix="saver")
 """Of all streams: they share the disk, too."""
 
 
+class _Part(NamedTuple):
+    """Items that were handed over together."""
+
+    begin: int
+    """The item before them, which must have been written first."""
+    runs: list[HeldRun]
+
+
 class Saver:
     """Writes the items of one stream to its log.
 
@@ -46,7 +54,15 @@ class Saver:
         """Held while an entry is written: entries are in the order in which they are true."""
         self._flying = 0
         self._landed = threading.Condition()
+        self._parts: deque[_Part] = deque()
+        """Handed over and not written yet, in order."""
+        self._handed = 0
+        """Newest item that has been handed over."""
         self.saves = 0
+
+    def waiting(self, received: int, processed: int) -> int:
+        """How many items nobody takes care of yet."""
+        return received - max(self._handed, self.log.written, processed)
 
     @property
     def busy(self) -> bool:
@@ -58,22 +74,23 @@ class Saver:
         """Whether one more part may be handed over."""
         return self._flying < AT_A_TIME
 
-    def hand_over(self, runs: list[HeldRun]) -> None:
-        """Write these, and let them become durable soon; the caller goes on.
+    def hand_over(self, after: Callable[[int], list[HeldRun]]) -> None:
+        """Let all that nobody takes care of yet become durable soon; the caller goes on.
 
         Where the disk does not take them they stay as they are: who comes to l is told.
+
+        Args:
+            after: Gives the runs with numbers above one, in order.
         """
-        with self.order:
-            new = [run for run in runs if run.number > self.log.written]
-            if not new:
-                return
-            try:
-                written, packed = self._write(new, Entry())
-            except StoreFailedError:
-                return
         with self._landed:
+            begin = max(self._handed, self.log.written)
+            runs = after(begin)
+            if not runs:
+                return
+            self._parts.append(_Part(begin, runs))
+            self._handed = runs[-1].last
             self._flying += 1
-        _threads.submit(self._finish, new, written, packed)
+        _threads.submit(self._carry)
 
     def wait(self, enough: Callable[[], bool]) -> None:
         """Wait while parts are on their way, until there is enough room."""
@@ -99,28 +116,41 @@ class Saver:
     def _save(self, runs: list[HeldRun], entry: Entry | None = None) -> bool:
         """Write what has not been written, and wait for it; tells whether there was anything."""
         with self.order:
-            new = [run for run in runs if run.number > self.log.written]
+            begin = self.log.written
+            new = [run for run in runs if run.number > begin]
             if not new and entry is None:
                 return False
-            written, packed = self._write(new, entry or Entry())
+            written, packed = self._write(begin, new, entry or Entry())
         self._sync(new, written, packed)
         return True
 
-    def _finish(self, runs: list[HeldRun], written: Written, packed: PackedRuns) -> None:
+    def _carry(self) -> None:
+        """Take the oldest part to the disk."""
         try:
-            with contextlib.suppress(
-                StoreFailedError
-            ):  # it is not in the log, and is handed over again
-                self._sync(runs, written, packed)
+            with self.order:
+                if not self._parts:
+                    return  # one before it could not be written
+                part = self._parts.popleft()
+                # Looked at once: should the disk give it up now, what follows it must not be written.
+                begin = max(part.begin, self.log.written)
+                new = [run for run in part.runs if run.number > begin]
+                if not new:
+                    return  # somebody could not wait, and has written it
+                written, packed = self._write(begin, new, Entry())
+            self._sync(new, written, packed)
+        except StoreFailedError:  # it is not in the log, nor what came after it: handed over again
+            with self._landed:
+                self._parts.clear()
+                self._handed = 0
         finally:
             with self._landed:
                 self._flying -= 1
                 self._landed.notify_all()
 
-    def _write(self, runs: list[HeldRun], entry: Entry) -> tuple[Written, PackedRuns]:
+    def _write(self, begin: int, runs: list[HeldRun], entry: Entry) -> tuple[Written, PackedRuns]:
         packed = packed_runs(runs)
         entry = replace(self._note(entry), runs=tuple(packed.saved))
-        return self.log.write(entry, packed.body), packed
+        return self.log.write(entry, packed.body, after=begin), packed
 
     def _sync(self, runs: list[HeldRun], written: Written, packed: PackedRuns) -> None:
         packed.placed(runs, self.log.sync(written))

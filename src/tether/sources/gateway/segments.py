@@ -164,14 +164,24 @@ class SegmentLog:
         """
         return self.sync(self.write(entry, body))
 
-    def write(self, entry: Entry, body: Sequence[pa.Buffer] = ()) -> Written:
+    def write(
+        self, entry: Entry, body: Sequence[pa.Buffer] = (), *, after: int | None = None
+    ) -> Written:
         """Append an entry that is durable only after ``sync``; others may be written meanwhile.
 
+        Args:
+            entry: What happened.
+            body: The batches of its runs, in order.
+            after: An item that must have been written before.
+
         Raises:
-            StoreFailedError: The disk did not take it; nothing of it is left.
+            StoreFailedError: The disk did not take it, or had to give up what comes before it; nothing
+                of it is left.
         """
         record = packed(entry, body)
         with self._lock:
+            if after is not None and after > self.written:
+                raise self._failed(OSError(errno.EIO, os.strerror(errno.EIO)))
             if self._size > SEGMENT_BYTES:
                 with contextlib.suppress(StoreFailedError):  # the next one tries again
                     self._land(self._waiting)

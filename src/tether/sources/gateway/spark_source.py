@@ -25,9 +25,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tether.core.errors import BadValueError
+from tether.sources.folding.fold import Fold, folded, folded_schema
 from tether.sources.gateway.calls import PASSING, GatewayCalls
 from tether.sources.gateway.errors import GatewayError, UnreachableError
-from tether.sources.gateway.folding import Fold, folded, folded_schema
 from tether.sources.gateway.messages import CommitNote
 
 if TYPE_CHECKING:

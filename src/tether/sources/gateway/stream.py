@@ -6,18 +6,14 @@ All decisions are the item protocol's (``tether.protocols.items``, ``tether.prot
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tether.protocols.items import (
-    ItemsArrived,
-    PunctuationArrived,
-    ReadyToProcess,
-    StateSaved,
-    TakeItems,
-)
+from tether.protocols.items import PunctuationArrived
 from tether.protocols.lost_items import came_again
+from tether.sources.gateway.arriving import Arrival, Together
 from tether.sources.gateway.backlog import batches, together
 from tether.sources.gateway.census import Census, entered, left, share_of_losses, share_of_unacked
 from tether.sources.gateway.errors import (
@@ -73,6 +69,8 @@ class GatewayStream:
         self.name, self.schema = name, schema
         self._config, self._store = config, store
         self._census = Census()
+        self._doorstep: deque[Arrival] = deque()
+        """What has come and is not taken in yet."""
         self._items = HeldItems(folder, config, self._allowed)
         self._shown = self._items.log.facts.shown
 
@@ -135,27 +133,69 @@ class GatewayStream:
             wait: Where there is no room: asked now and then whether to go on waiting. Without it
                 ``BusyError`` is raised.
         """
-        count = rows.num_rows
-        with self._items.lock:
+        mine = Arrival(producer, first, rows, session)
+        self._doorstep.append(mine)
+        try:
+            with self._items.lock:
+                while not mine.done:  # or somebody else has taken it in
+                    self._await_room(wait)
+                    self._take_in()
+        except BaseException:
+            self._withdraw(mine)
+            raise
+        if mine.error is not None:
+            raise mine.error
+        assert mine.told is not None
+        return mine.told
+
+    def _withdraw(self, mine: Arrival) -> None:
+        """Let nobody take it in any more."""
+        while mine in tuple(self._doorstep):
+            try:
+                self._doorstep.remove(mine)
+            except (ValueError, IndexError):  # somebody has taken it, or come, just now
+                continue
+
+    def _take_in(self) -> None:
+        """Take in all that has come meanwhile; one backup serves all of it."""
+        items, come = self._items, list[Arrival]()
+        while self._doorstep:
+            come.append(self._doorstep.popleft())
+        try:
+            items.make_room(sum(one.rows.num_rows for one in come))
+            together = Together(items)
+            taken = [one for one in come if self._may_come(one, together)]
+            together.settle()
+        except BaseException as error:
+            for one in come:
+                one.error = one.error or error
+            raise
+        counts = items.counts
+        for one in taken:
+            count = one.rows.num_rows
+            counts["rows"] += one.new
+            counts["batches"] += count > 0
+            counts["duplicates"] += count - one.new
+            heard = items.heard.get(one.producer, 0)
+            one.told = Ack(ack_up_to_offset=heard, rows=one.new, duplicates=count - one.new)
+        items.ask_for_room()
+
+    def _may_come(self, one: Arrival, together: Together) -> bool:
+        """Number the rows of an arrival, or refuse them."""
+        try:
             self._check_open()
-            self._census.check(producer, session)
-            self._await_room(wait)
-            if not count:
-                return Ack(ack_up_to_offset=self._items.heard.get(producer, 0))
-            if producer == ANONYMOUS:
-                first = self._items.heard.get(producer, 0) + 1
+            self._census.check(one.producer, one.session)
+            if not one.rows.num_rows:
+                return True
+            if one.producer == ANONYMOUS:
+                one.first = self._items.heard.get(ANONYMOUS, 0) + 1
             else:
-                self._check_sequence(producer, first)
-            items = self._items
-            items.make_room(count)
-            asked = items.step(ItemsArrived(sender=producer, first=first, count=count), rows)
-            taken = asked[0]
-            new = taken.last - taken.first + 1 if isinstance(taken, TakeItems) else 0
-            items.counts["rows"] += new
-            items.counts["batches"] += 1
-            items.counts["duplicates"] += count - new
-            items.ask_for_room()
-            return Ack(ack_up_to_offset=items.heard[producer], rows=new, duplicates=count - new)
+                self._check_sequence(one.producer, one.first)
+            together.take(one)
+        except Exception as error:
+            one.error = error
+            return False
+        return True
 
     def put_boundary(
         self, producer: str, first: int, time: float, session: int | None = None
@@ -165,7 +205,7 @@ class GatewayStream:
             self._check_open()
             self._census.check(producer, session)
             self._check_sequence(producer, first)
-            self._items.step(PunctuationArrived(sender=producer, first=first), time=time)
+            self._items.take_boundary(PunctuationArrived(sender=producer, first=first), time)
             return Ack(ack_up_to_offset=self._items.heard[producer])
 
     def _check_open(self) -> None:
@@ -265,8 +305,7 @@ class GatewayStream:
                 self._items.account = account
             upto = min(one.upto for one in readers.values())
             if upto > self._items.state.processed:
-                self._items.step(ReadyToProcess(upto=upto))
-                self._items.step(StateSaved())
+                self._items.let_go(upto)
                 self._items.mark_committed()
                 self._items.lock.notify_all()
 
