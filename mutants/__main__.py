@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
+import hashlib
+import math
 import random
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mutants.commit import KILLERS, commit
 from mutants.reading import CatalogueError, Mutant, catalogue, plant
+from mutants.results import FOLDER, TOUCHED, known, note, read, write
 from mutants.suites import suite_of
-from mutants.trying import BY_TIME, NOTICED, ROOT, Try, attempt, copy_of_the_tree, tried, warm_up
+from mutants.touching import plain
+from mutants.trying import HANGS, NOTICED, ROOT, Try, attempt, copy_of_the_tree, tried, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FOLDER = ROOT / ".truth"
-RESULT, SO_FAR = FOLDER / "mutants.json", FOLDER / "mutants-so-far.json"
+RESULT = FOLDER / "mutants.json"
 QUICK = 24
 """Faults of a quick run, chosen by the seed."""
 
@@ -30,13 +33,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"only {QUICK}, chosen by the seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="those whose name or file has this in it")
-    parser.add_argument("--longest", type=float, default=600.0, help="seconds for one fault")
+    parser.add_argument(
+        "--longest", type=float, default=600.0, help="seconds that tests may work for one fault"
+    )
+    parser.add_argument("--minutes", type=float, help="begin with no fault after so long")
     parser.add_argument("--no-baseline", action="store_true", help="tests are known to be green")
     parser.add_argument(
         "--check", action="store_true", help="only see that all faults fit the code"
     )
     parser.add_argument("--excused", action="store_true", help="try those too that have an excuse")
-    parser.add_argument("--again", action="store_true", help="do not go on where a run was stopped")
+    parser.add_argument("--again", action="store_true", help="also what is known and holds still")
     chosen = parser.parse_args()
     every = catalogue()
     wrong = list(_misfits(every))
@@ -49,23 +55,26 @@ def main() -> None:
     if chosen.quick:
         random.Random(chosen.seed).shuffle(some)  # noqa: S311 - chance, not secrecy
         some = some[:QUICK]
+    until = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
     warm_up()
-    # The baseline of a part says nothing of the rest: only a run of all of them is gone on with.
-    whole = not (chosen.only or chosen.quick or chosen.no_baseline)
-    now = commit()
-    so_far = _so_far(now) if whole and not chosen.again else {}
+    tries = [one for one in some if chosen.excused or not one.survives]
+    # Where tests are not known to be green, that one fails says nothing that should be kept.
+    keep = not chosen.no_baseline
+    found = known(tries) if keep and not chosen.again else {}
+    if found:
+        print(f"mutants: {len(found)} are known, and hold still; --again for all of them")
     with copy_of_the_tree() as copy:
-        if not chosen.no_baseline and not so_far:
-            _baseline(copy, some, chosen.longest)
-        tries = [one for one in some if chosen.excused or not one.survives]
-        results = _planted(copy, tries, chosen.longest, so_far, now if whole else None)
-    surviving = [name for name, one in results.items() if one["outcome"] == "survived"]
-    broken = [name for name, one in results.items() if one["outcome"] == "broken"]
-    if not chosen.only and not chosen.no_baseline:
-        _write(RESULT, _report(now, results, quick=chosen.quick, surviving=surviving))
+        left = [one for one in tries if one.name not in found]
+        found |= _planted(copy, left, chosen.longest, until, keep=keep)
+    surviving = [name for name, one in found.items() if one["outcome"] == "survived"]
+    broken = [name for name, one in found.items() if one["outcome"] == "broken"]
+    untried = len(tries) - len(found)
+    if not chosen.only and keep and not untried:
+        write(RESULT, _report(found, quick=chosen.quick, surviving=surviving))
     excused = sum(bool(one.survives) for one in some)
     print(
-        f"mutants: {len(results)} planted, {len(surviving)} survived; {excused} have an excuse"
+        f"mutants: {len(found)} planted, {len(surviving)} survived; {excused} have an excuse"
+        + (f"; {untried} are left" if untried else "")
         + "".join(f"\n  SURVIVED {name}" for name in surviving)
         + "".join(f"\n  BROKEN {name}: it is no program" for name in broken)
     )
@@ -81,43 +90,70 @@ def _misfits(mutants: list[Mutant]) -> Iterator[str]:
             yield str(error)
 
 
-def _baseline(copy: Path, mutants: list[Mutant], longest: float) -> None:
-    """Tests that fail by themselves would notice every fault."""
-    wanted = dict.fromkeys(test for one in mutants for test in suite_of(one.file))
-    tests = [test for test in wanted if (copy / test).exists()]
+def _baseline(copy: Path, suite: tuple[str, ...], longest: float) -> None:
+    """Tests that fail by themselves would notice every fault. Once for each suite and commit."""
+    now, name, noted = commit(), _name(suite), read(TOUCHED)
+    same = noted.get("commit") == now and not now.endswith("-dirty")
+    green = noted.get("green", []) if same else []
+    if name in green:
+        return
+    tests = [test for test in sorted(suite) if (copy / test).exists()]
     print(f"mutants: {len(tests)} files of tests without a fault", flush=True)
-    without = tried(copy, tests, 6 * longest)
+    touched = copy / "touched.json"
+    without = tried(copy, tests, 6 * longest, touched=touched)
     if without.status != 0:
         print(without.said)
         sys.exit("mutants: the tests fail without a fault; mend that first")
+    # Which functions tests come to is worth something on another commit, too: it is only an order.
+    suites = noted.get("suites", {}) | {name: read(touched)}
+    write(TOUCHED, {"commit": now, "green": [*green, name], "suites": suites})
+
+
+def _name(suite: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(sorted(suite)).encode()).hexdigest()[:12]
 
 
 def _planted(
-    copy: Path, mutants: list[Mutant], longest: float, so_far: dict[str, Any], note: str | None
+    copy: Path, mutants: list[Mutant], longest: float, until: float, *, keep: bool
 ) -> dict[str, dict[str, Any]]:
-    """Plant what is not known yet; results are noted for the commit ``note``, if there is one."""
-    results = {}
+    """Plant faults, one after the other; note what comes of each, if it is to be kept."""
+    results, now = {}, commit()
+    ran: set[str] = set()
     for number, mutant in enumerate(mutants, 1):
-        if mutant.name in so_far:
-            results[mutant.name] = so_far[mutant.name]
-            continue
-        known = _killers().get(mutant.name, "")
-        first = [known] if (copy / known.split("::")[0]).is_file() else []
-        ended = attempt(copy, mutant, first, longest)
+        if time.monotonic() > until:
+            break
+        suite = suite_of(mutant.file)
+        if keep and _name(suite) not in ran:
+            _baseline(copy, suite, longest)
+            ran.add(_name(suite))
+        touched = {
+            test: one
+            for tests in read(TOUCHED).get("suites", {}).values()
+            for test, one in tests.items()
+        }
+        killer = read(KILLERS).get(mutant.name, "")
+        first = [killer] if (copy / killer.split("::")[0]).is_file() else []
+        ended = attempt(copy, mutant, first, longest, touched)
         outcome = _outcome(mutant, ended)
-        if ended.failed and note:
-            _write(KILLERS, _killers() | {mutant.name: ended.failed.split("[")[0]})
+        by = plain(ended.failed) if outcome == "noticed" else ""
+        if by and keep:
+            write(KILLERS, read(KILLERS) | {mutant.name: by})
         results[mutant.name] = {
             "outcome": outcome,
-            "by": ended.failed,
+            "by": by,
+            "hung": ended.status == HANGS,
             "seconds": round(ended.seconds, 1),
             "why": mutant.survives if outcome == "excused" else mutant.why,
+            "new": mutant.new,
+            "commit": now,
         }
-        if note:
-            _write(SO_FAR, {"commit": note, "results": so_far | results})
-        by = f" by {ended.failed}" if ended.failed else ""
+        if keep:
+            note(mutant, results[mutant.name])
+        how = "hung" if ended.status == HANGS else "by"
         print(
-            f"{number:4}/{len(mutants)} {outcome:8} {mutant.name}{by} ({ended.seconds:.0f} s)",
+            f"{number:4}/{len(mutants)} {outcome:8} {mutant.name}"
+            + (f" {how} {ended.failed}" if ended.failed else "")
+            + f" ({ended.seconds:.0f} s)",
             flush=True,
         )
         if outcome == "broken":
@@ -125,23 +161,8 @@ def _planted(
     return results
 
 
-def _so_far(now: str) -> dict[str, Any]:
-    """What a run that was stopped has found out about this very commit, after its baseline."""
-    noted: dict[str, Any] = json.loads(SO_FAR.read_text()) if SO_FAR.exists() else {}
-    if noted.get("commit") != now or now.endswith("-dirty"):
-        return {}
-    found: dict[str, Any] = noted["results"]
-    print(f"mutants: {len(found)} are known of this commit; --again for all of them")
-    return found
-
-
-def _killers() -> dict[str, str]:
-    found: dict[str, str] = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
-    return found
-
-
 def _outcome(mutant: Mutant, ended: Try) -> str:
-    if ended.status in (BY_TIME, NOTICED):
+    if ended.status in (HANGS, NOTICED):
         # One that was excused and is noticed after all needs no excuse any more.
         return "noticed"
     if ended.status == 0:
@@ -149,23 +170,17 @@ def _outcome(mutant: Mutant, ended: Try) -> str:
     return "broken"
 
 
-def _report(
-    now: str, results: dict[str, Any], *, quick: bool, surviving: list[str]
-) -> dict[str, Any]:
+def _report(results: dict[str, Any], *, quick: bool, surviving: list[str]) -> dict[str, Any]:
     return {
-        "commit": now,
+        "commit": commit(),
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
         "quick": quick,
         "planted": len(results),
         "surviving": len(surviving),
         "survivors": surviving,
+        "commits": Counter(one["commit"] for one in results.values()),
         "results": results,
     }
-
-
-def _write(file: Path, content: Any) -> None:
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

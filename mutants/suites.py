@@ -29,6 +29,7 @@ POLICIES = (
     "tests/core/test_epoch_schedules.py",
     "tests/core/test_upstream_schedules.py",
     "tests/spark/test_losses.py",
+    "tests/spark/test_other_terms.py",
 )
 PROTOCOLS = (
     "tests/protocols/test_copies.py",
@@ -45,6 +46,7 @@ PROTOCOLS = (
 )
 STATE = (
     "tests/state/test_table.py",
+    "tests/state/test_table_exports.py",
     "tests/state/test_settling.py",
     "tests/state/test_divergence.py",
     "tests/state/test_starts.py",
@@ -88,8 +90,10 @@ BACKUP = (
     "tests/backup/test_bad_disks.py",
 )
 ENGINE = (
+    "tests/spark/test_ledger.py",
     "tests/spark/test_slot_steps.py",
     "tests/spark/test_losses.py",
+    "tests/spark/test_other_terms.py",
     "tests/spark/test_slot_protocol.py",
     "tests/testing/test_kills.py",
     "tests/spark/test_feedback_box.py",
@@ -101,10 +105,20 @@ ENGINE = (
     "tests/spark/test_cut_log.py",
     "tests/testing/test_inprocess.py",
     "tests/testing/test_fuzz.py",
+    "tests/testing/test_rescaling.py",
+    "tests/testing/test_rescaling_live.py",
+    "tests/testing/test_rescaling_offline.py",
     "tests/backup/test_damage.py",
+)
+DECLARED = (
+    "tests/core/test_declared.py",
+    "tests/core/test_amplification.py",
+    "tests/testing/test_disjoint.py",
+    "tests/testing/test_check_pipeline.py",
 )
 SUITES = {
     "core/": CORE,
+    "declared.py": DECLARED,
     "policies/": POLICIES,
     "protocols/": PROTOCOLS,
     "state/": STATE,

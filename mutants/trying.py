@@ -9,10 +9,10 @@ from __future__ import annotations
 import compileall
 import contextlib
 import importlib
+import importlib.util
 import json
 import os
 import py_compile
-import select
 import shutil
 import signal
 import subprocess
@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from mutants.reading import plant
 from mutants.suites import suite_of
+from mutants.touching import Touching, asked_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import ModuleType
 
     from mutants.reading import Mutant
 
@@ -44,7 +46,9 @@ HEAVY = (
     "msgspec",
     "pytest",
 )
-NOTICED, BY_TIME = 1, -1
+NOTICED, HANGS = 1, -1
+IDLE_SECONDS = 120
+"""Nothing that tests wait for takes so long while nobody does anything."""
 OPTIONS = (
     "-x",
     "-q",
@@ -62,8 +66,8 @@ class Try:
     """How a run of tests ended.
 
     Attributes:
-        status: Of pytest; ``BY_TIME`` where it took too long.
-        failed: The test that failed first.
+        status: Of pytest; ``HANGS`` where it did not come to its end.
+        failed: The test that failed first, or hung.
         seconds: How long it took.
         said: The end of what pytest wrote.
     """
@@ -104,8 +108,15 @@ def warm_up() -> None:
     assert "tether" not in sys.modules, "a fault would not be seen by whoever has it already"
 
 
-def tried(copy: Path, tests: Sequence[str], longest: float, *, stop: bool = True) -> Try:
-    """Run tests in the copy as it is now; ``longest`` is in seconds."""
+def tried(copy: Path, tests: Sequence[str], longest: float, *, touched: Path | None = None) -> Try:
+    """Run tests in the copy as it is now.
+
+    Args:
+        copy: The tree.
+        tests: Names of files, or of tests.
+        longest: Most seconds of work: not on the clock, for the machine may be busy.
+        touched: Where to note which functions each test comes to, if that is wanted.
+    """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as scratch:
         place = Path(scratch)
@@ -113,41 +124,50 @@ def tried(copy: Path, tests: Sequence[str], longest: float, *, stop: bool = True
         if pid == 0:
             status = 70
             try:
-                status = _run(copy, place, [*(OPTIONS if stop else OPTIONS[1:]), *tests])
+                status = _run(copy, place, [*OPTIONS, *tests], touched)
             finally:
                 os._exit(status)
         status = _waited(pid, longest)
-        noted = place / "failed"
+        noted = place / ("at-work" if status == HANGS else "failed")
         failed = json.loads(noted.read_text()) if noted.exists() else ""
         said = (place / "said").read_text(errors="replace")[-3000:]
     return Try(status, failed, time.monotonic() - began, said)
 
 
-def attempt(copy: Path, mutant: Mutant, first: Sequence[str], longest: float) -> Try:
+def attempt(
+    copy: Path,
+    mutant: Mutant,
+    first: Sequence[str],
+    longest: float,
+    touched: Mapping[str, Mapping[str, Any]],
+) -> Try:
     """Plant a fault, run the tests that could notice, and take it out again.
 
     Args:
         copy: The tree.
         mutant: The fault.
         first: Tests to run before all others.
-        longest: Most seconds.
+        longest: Most seconds of work.
+        touched: Which functions tests come to, as far as that is known.
     """
     sources = copy / "src" / "tether"
     path, text = plant(mutant, sources)
     honest = path.read_text(encoding="utf-8")
     try:
         path.write_text(text, encoding="utf-8")
-        if first:
-            quick = tried(copy, first, longest)
-            if quick.status in (NOTICED, BY_TIME):
+        below = path.relative_to(sources).as_posix()
+        near = asked_first(touched, below, honest, text)
+        for tests in (first, [test for test in near if (copy / test.split("::")[0]).is_file()]):
+            quick = tried(copy, tests, longest) if tests else None
+            if quick is not None and quick.status in (NOTICED, HANGS):
                 return quick
-        tests = suite_of(path.relative_to(sources).as_posix())
+        tests = suite_of(below)
         return tried(copy, [test for test in tests if (copy / test).exists()], longest)
     finally:
         path.write_text(honest, encoding="utf-8")
 
 
-def _run(copy: Path, place: Path, arguments: list[str]) -> int:
+def _run(copy: Path, place: Path, arguments: list[str], touched: Path | None) -> int:
     import pytest  # noqa: PLC0415 - warm by now
 
     os.setsid()
@@ -161,15 +181,19 @@ def _run(copy: Path, place: Path, arguments: list[str]) -> int:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ["TMPDIR"] = tempfile.tempdir = str(place)
     sys.dont_write_bytecode = True
-    first = _First(place / "failed")
-    return int(pytest.main([*arguments, f"--basetemp={place / 'base'}"], plugins=[first]))
+    plugins: list[Any] = [_First(place / "failed", place / "at-work")]
+    plugins += [] if touched is None else [Touching(touched, copy / "src" / "tether")]
+    return int(pytest.main([*arguments, f"--basetemp={place / 'base'}"], plugins=plugins))
 
 
 class _First:
-    """Notes the first test that fails."""
+    """Notes the first test that fails, and the one that is at work."""
 
-    def __init__(self, note: Path) -> None:
-        self._note = note
+    def __init__(self, note: Path, at_work: Path) -> None:
+        self._note, self._at_work = note, at_work
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._at_work.write_text(json.dumps(nodeid))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self._note.exists():
@@ -177,17 +201,25 @@ class _First:
 
 
 def _waited(pid: int, longest: float) -> int:
-    """Exit status of a child, which is ended with all its own when its time is over."""
-    end = os.pidfd_open(pid)
-    try:
-        watch = select.poll()
-        watch.register(end, select.POLLIN)
-        ready = watch.poll(1000 * longest)
-    finally:
-        os.close(end)
+    """Exit status of a child, which is ended with all its own if it hangs."""
+    patience = _watching.Patience(idle_looks=IDLE_SECONDS, cpu_seconds=longest)
+    status = int(_watching.waited(pid, patience))
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)  # also what tests may have left behind
-    _, status = os.waitpid(pid, 0)
-    if not ready:
-        return BY_TIME
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else NOTICED
+    if status == -signal.SIGALRM:
+        return HANGS
+    return NOTICED if status < 0 else status
+
+
+def _alone(file: Path) -> ModuleType:
+    """A module of ours that imports nothing else of ours: nothing of it is in what tests import."""
+    found = importlib.util.spec_from_file_location(f"mutants_{file.stem}", file)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+_watching = _alone(ROOT / "src" / "tether" / "testing" / "fuzz" / "watching.py")

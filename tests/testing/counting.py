@@ -19,3 +19,7 @@ class Count(tether.Operator):
 
     def on_epoch_end(self, out):
         out.emit(self.seen.rows_to_batch(self.seen.changed()))
+
+
+class MergingCount(Count):
+    merges = True

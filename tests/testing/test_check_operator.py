@@ -80,6 +80,30 @@ def test_a_promise_to_repeat_is_tried() -> None:
     assert refused.value.law == laws.REPEATS
 
 
+class Epochs(Largest):
+    """Counts how often an epoch has ended."""
+
+    merges = True
+
+    def setup(self, state: Any) -> None:
+        super().setup(state)
+        self.ended = state.number("ended", dtype="int64")
+
+    def on_epoch_end(self, out: Any) -> None:
+        self.ended.add(pa.array([1]))
+
+
+class Merging(Largest):
+    merges = True
+
+
+def test_a_promise_that_epochs_merge_is_tried() -> None:
+    check_operator(Merging(), rows(), schedules=4)
+    with pytest.raises(LawBrokenError) as refused:
+        check_operator(Epochs(), rows(), schedules=4)
+    assert refused.value.law == laws.MERGES
+
+
 class InSelf(Everything):
     """Keeps a count where no other process finds it."""
 

@@ -56,22 +56,26 @@ class Life:
     def __init__(self, work, epochs):
         self.work, self.epochs, self.read = Path(work), epochs, 0
 
-    def start(self, slots, *, operator=None, faults=(), **options):
-        self.session = LocalSession(home, faults=faults)
+    def start(self, slots, *, operator=None, then=None, faults=(), executors=0, **options):
+        self.session = LocalSession(home, faults=faults, executors=executors)
         rows = [pa.RecordBatch.from_pydict({"k": keys}, SCHEMA) for keys in self.epochs]
         self.source = EpochSource(self.session, rows, SCHEMA)
         self.source.available = self.read
-        return (
-            tether.stream(self.source, replays=True)
-            .apply(operator or Count(), key="k", parallelism=slots)
-            .start(
-                None,
-                faults=faults,
-                backup=str(self.work / "backup"),
-                checkpoint=str(self.work / "checkpoint"),
-                arena_dir=str(self.work / "arena"),
-                **{"tolerance": tether.Approximate(60), "allow_changed": ["slots"], **options},
-            )
+        stream = tether.stream(self.source, replays=True)
+        stream = stream.apply(operator or Count(), key="k", parallelism=slots)
+        if then is not None:
+            stream = stream.apply(then, key="k", parallelism=slots)
+        return stream.start(
+            None,
+            faults=faults,
+            checkpoint=str(self.work / "checkpoint"),
+            arena_dir=str(self.work / "arena"),
+            **{
+                "tolerance": tether.Approximate(60),
+                "backup": str(self.work / "backup"),
+                "allow_changed": ["slots"],
+                **options,
+            },
         )
 
     def go_on(self, query, epochs):

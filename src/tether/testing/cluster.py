@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,6 +140,18 @@ def _start(
         return subprocess.Popen(  # noqa: S603 - Spark's own starter
             command, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
+
+
+def linked_home(folder: Path) -> Path:
+    """Links to Spark's own folders, for ``SPARK_HOME``.
+
+    A local-cluster writes its executors' files beside them, which must not be the installed package.
+    """
+    folder.mkdir(exist_ok=True)
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        with suppress(FileExistsError):  # it is there already, or another process was faster
+            (folder / entry.name).symlink_to(entry)
+    return folder
 
 
 def free_port(host: str) -> int:

@@ -21,6 +21,7 @@ REPLAY = "the same rows give the same state and the same output"
 REPEATS = (
     "who promises to repeat comes to the same state in whatever order the rows of an epoch come"
 )
+MERGES = "who promises that epochs merge comes to the same state from their rows as one epoch"
 DISJOINT = "who promises disjoint slots never keeps one entry in two of them"
 GROWTH = "later rows do not enlarge what was lost by more than the declared growth"
 SILENT = "who promises not to send what it loses sends the same rows after a loss as without it"

@@ -55,6 +55,7 @@ def check_operator(
     random schedules of failures are run against it: epochs cut off and retried, processes that come
     and go between epochs, exports to random targets, in one go or settled later, and recoveries. An
     operator that promises to repeat is also given the rows of each epoch in another order; one that
+    promises to merge, all rows as one epoch; one that
     promises disjoint slots (``Operator.disjoint``), where ``key`` is given, is run as several. And a
     state that was lost is held against one that was not, over the same later rows: they may come
     apart by ``Operator.growth`` at most, and must send the same rows where ``Operator.sends_losses``
@@ -175,6 +176,9 @@ class _Schedule:
                 zip(clean, self._clean(self._mixed()), strict=True)
             ):
                 self._expect(one[1] == other[1], laws.REPEATS, f"Not so in epoch {epoch}.")
+        if self._operator.merges:
+            (merged,) = self._clean([[batch for epoch in self._epochs for batch in epoch]])
+            self._expect(merged[1] == clean[-1][1], laws.MERGES, "Another state.")
         self._growing()
         directory = Path(tempfile.mkdtemp(prefix="tether-check-"))
         try:

@@ -23,7 +23,8 @@ from tether.policies.events import (
 from tether.policies.instructions import BackUpState, LogRows, RecordFailures, TakePart
 from tether.policies.memory import SlotPolicyState
 from tether.simulate.epoch_faults import SHARES, EpochFault
-from tether.simulate.epochs import EpochScenario, simulate_epochs
+from tether.simulate.epoch_query import EpochScenario
+from tether.simulate.epochs import simulate_epochs
 from tether.testing.laws import broken
 
 if TYPE_CHECKING:

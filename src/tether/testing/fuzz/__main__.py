@@ -6,14 +6,18 @@ import argparse
 import os
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tether.testing.fuzz import build, decode, encode, run, shrunk
 from tether.testing.fuzz.many import outcomes
+from tether.testing.fuzz.record import RECORD, Record
 from tether.testing.fuzz.summary import Summary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tether.testing.fuzz import Outcome, Program
 
 FOLDER = Path(".truth/fuzz")
@@ -23,21 +27,34 @@ FOLDER = Path(".truth/fuzz")
 def main() -> None:
     """Run programs, or one again."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long")
-    parser.add_argument("--programs", type=int, help="how many, instead of how long")
+    parser.add_argument("--minutes", type=float, help="how long; 10, if --programs says nothing")
+    parser.add_argument("--programs", type=int, help="how many at most")
+    parser.add_argument(
+        "--resume", action="store_true", help=f"keep results in {RECORD}, run what is not there"
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first program")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time")
     parser.add_argument("--replay", help="run one again: its seed, or the file of a finding")
     chosen = parser.parse_args()
+    if chosen.resume and chosen.programs is None:
+        parser.error("--resume goes with --programs: it runs those that are left")
     if chosen.replay is not None:
         sys.exit(_replay(chosen.replay))
     print(f"fuzz: programs from seed {chosen.seed} on", flush=True)
-    last = chosen.seed + chosen.programs if chosen.programs is not None else None
-    until = time.monotonic() + 60 * chosen.minutes if last is None else None
+    record = Record() if chosen.resume else None
+    seeds: Iterable[int] = count(chosen.seed)
+    if chosen.programs is not None:
+        seeds = range(chosen.seed, chosen.seed + chosen.programs)
+        seeds = seeds if record is None else record.missing(seeds)
+        print(f"fuzz: {len(seeds)} programs are left", flush=True)
+    minutes = chosen.minutes or (None if chosen.programs else 10.0)
+    until = None if minutes is None else time.monotonic() + 60 * minutes
     summary = Summary()
     told = time.monotonic()
-    for seed, outcome in outcomes(chosen.seed, last, until, chosen.jobs):
+    for seed, outcome in outcomes(seeds, until, chosen.jobs):
         summary.add(seed, outcome)
+        if record is not None:
+            record.add(seed, outcome)
         if outcome.findings:
             _report(seed, outcome)
         if time.monotonic() - told > 10:

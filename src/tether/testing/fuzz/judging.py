@@ -23,7 +23,8 @@ _LARGEST = (1 << 63) - 1
 
 def judged(program: Program, entries: list[dict[str, Any]], outcome: Outcome) -> None:
     """Judge every stage after every epoch, and the output where it must be exact."""
-    meaning = Meaning(program)
+    later = moved(program, entries)
+    meaning = Meaning(program, later)
     truths, covered = [], []
     for epoch, slots in enumerate(meaning.run()):
         truths.append(copy.deepcopy(slots))
@@ -31,13 +32,16 @@ def judged(program: Program, entries: list[dict[str, Any]], outcome: Outcome) ->
     failures = list(schedule(program))
     decays = program.window is not None and program.window.kind == "decaying"
     for stage in program.stages:
-        right = [_answer(stage, slots[stage.name]) for slots in truths]
+        # Of a state that was divided, only its whole is bounded: what was lost of a slot before may be
+        # in several now.
+        whole = stage.disjoint or any(name == stage.name for name, _ in later)
+        right = [_answer(stage, slots[stage.name], whole=whole) for slots in truths]
         kept = [_kept(stage, one[stage.name]) for one in covered]
         told = []
         for entry in entries:
             if "told" in entry and None not in entry["states"][stage.name]:
                 found = [_read(slot) for slot in entry["states"][stage.name]]
-                answer = _within(_answer(stage, found), kept)
+                answer = _within(_answer(stage, found, whole=whole), kept)
                 told.append(_told(entry, stage, answer, decays=decays))
         answers = [_only(one, kept[epoch]) for epoch, one in enumerate(right)]
         verdict = judge(
@@ -53,6 +57,23 @@ def judged(program: Program, entries: list[dict[str, Any]], outcome: Outcome) ->
         outcome.findings += [f"{stage.name}: {one}" for one in verdict.outside]
     if all(policy.exact for policy in program.policies()) and not outcome.ended:
         _judge_output(program, meaning, entries, outcome)
+
+
+def moved(program: Program, entries: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
+    """Which stages got other numbers of slots, and from which epoch on, as far as that was told.
+
+    A query that died over it has the old number afterwards, or the new one.
+    """
+    found = {}
+    for event in program.events:
+        if event.what != "rescale":
+            continue
+        assert event.operator is not None
+        after = [one for one in entries if one.get("told", -1) >= event.epoch]
+        first = min(after, key=lambda one: one["told"], default=None)
+        if first is not None and len(first["states"][event.operator]) == event.slots:
+            found[event.operator, event.epoch] = event.slots
+    return found
 
 
 def _judge_output(
@@ -92,6 +113,8 @@ def schedule(program: Program) -> Iterable[Failure]:
             what=f"{strike.action} at {strike.point}",
         )
     for event in program.events:
+        if event.what == "rescale":
+            continue
         spared = ("restart",) if unsaved else ("restart", "crash")
         loses = always or careless or event.what not in spared
         yield Failure(
@@ -121,10 +144,12 @@ def _read(slot: dict[str, Any]) -> dict[str, dict[Any, Any]]:
     return {name: {tuple(key): value for key, value in entries} for name, entries in slot.items()}
 
 
-def _answer(stage: Stage, slots: list[dict[str, dict[Any, Any]]]) -> Answer:
-    if stage.disjoint:  # one answer, whose worst entry is what is bounded
-        (state,) = stage.states
-        return {state.name: {key: x for slot in slots for key, x in slot[state.name].items()}}
+def _answer(stage: Stage, slots: list[dict[str, dict[Any, Any]]], *, whole: bool = False) -> Answer:
+    if whole:  # no entry is in two slots
+        return {
+            state.name: {key: x for slot in slots for key, x in slot[state.name].items()}
+            for state in stage.states
+        }
     return {
         f"{name}/{number}": dict(values)
         for number, slot in enumerate(slots)

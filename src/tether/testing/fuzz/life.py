@@ -14,7 +14,7 @@ import msgspec
 
 import tether
 from tether.chaos.faults import Fault, release
-from tether.core.errors import TetherError
+from tether.core.errors import ChangedProgramError, QueryRefusedError, TetherError
 from tether.core.ids import Epoch, ResidentId, epoch_after
 from tether.core.windows import Decaying, Hopping, Sliding
 from tether.engine.slot.residents import attached
@@ -22,14 +22,17 @@ from tether.engine.writing import writer
 from tether.spark.stream import stream
 from tether.state.identity import Owner
 from tether.testing.fuzz.meaning import home
-from tether.testing.fuzz.operators import SCHEMA, Made, batch_of
+from tether.testing.fuzz.operators import SCHEMA, Made
 from tether.testing.fuzz.program import KEYS
 from tether.testing.inprocess import EpochSource, LocalSession
 from tether.testing.inprocess.writers import settle_writers
 from tether.testing.oracle import content
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from tether.spark.query import Query
     from tether.spark.stream import Stream
@@ -44,12 +47,20 @@ class Life:
 
     Args:
         program: What it runs.
+        rows: Those of each epoch, as Arrow has them.
         work: Directory of the whole run.
         policy: The policy that it starts with.
         events: Number of the first event that has not happened yet.
     """
 
-    def __init__(self, program: Program, work: Path, policy: Policy, events: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        rows: Sequence[pa.RecordBatch],
+        work: Path,
+        policy: Policy,
+        events: int,
+    ) -> None:
         self._program, self._work, self._policy, self._next = program, work, policy, events
         self._faults = planned(program, work)
         scoped = program.arena_scope == "executor"
@@ -59,7 +70,6 @@ class Life:
             executors=EXECUTORS if scoped else 0,
             faults=self._faults,
         )
-        rows = [batch_of(epoch) for epoch in program.epochs]
         self._source = EpochSource(self._session, rows, SCHEMA)
         if program.compacts:
             writer.COMPACT_FLOOR_BYTES = 0
@@ -111,7 +121,7 @@ class Life:
 
     def _run(self, query: Query) -> None:
         for epoch in range(committed(self._work) + 1, len(self._program.epochs)):
-            if self._happen(epoch):
+            if self._happen(query, epoch):
                 return
             for strike, fault in zip(self._program.strikes, self._faults, strict=True):
                 if fault.action == "hold" and strike.until <= epoch:
@@ -124,7 +134,7 @@ class Life:
 
     # ---- what happens to it --------------------------------------------------------------------
 
-    def _happen(self, epoch: int) -> bool:
+    def _happen(self, query: Query, epoch: int) -> bool:
         """Let events happen that come before an epoch; whether this life is over by one."""
         while self._next < len(self._program.events):
             event = self._program.events[self._next]
@@ -134,10 +144,12 @@ class Life:
             self._tell(event=self._next - 1)
             if event.what == "restart":
                 return True
-            self._suffer(event)
+            self._suffer(query, event)
         return False
 
-    def _suffer(self, event: Event) -> None:
+    def _suffer(self, query: Query, event: Event) -> None:
+        if event.what == "rescale":
+            self._rescale(query, event)
         if event.what in ("crash", "damage"):
             os.kill(os.getpid(), signal.SIGKILL)
         if event.what == "executor" and self._session.executors is not None:
@@ -146,6 +158,15 @@ class Life:
             wanted = "*" if event.operator is None else f"{event.operator}-{event.slot}-*"
             for arena in (self._work / "arena").glob(f"tether-*/{wanted}"):
                 shutil.rmtree(arena, ignore_errors=True)
+
+    def _rescale(self, query: Query, event: Event) -> None:
+        assert event.operator is not None
+        try:
+            query.rescale(event.operator, event.slots)
+        except (ChangedProgramError, QueryRefusedError) as error:
+            if query.exception() is not None:
+                raise
+            self._tell(kept=event.operator, text=str(error))
 
     def _sink(self, rows: Any, epoch: int) -> None:
         takings = self._program.sinks

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from itertools import count
 from typing import TYPE_CHECKING
 
 from tether.testing.fuzz.building import build
 from tether.testing.fuzz.running import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tether.testing.fuzz.running import Outcome
 
 
-def outcomes(
-    first: int, last: int | None, until: float | None, jobs: int
-) -> Iterator[tuple[int, Outcome]]:
-    """Programs of the seeds from ``first`` on, as they are done.
+def outcomes(seeds: Iterable[int], until: float | None, jobs: int) -> Iterator[tuple[int, Outcome]]:
+    """Programs of some seeds, as they are done.
 
     Args:
-        first: The first seed.
-        last: The first one that is not run; None for no end.
+        seeds: Those; there may be no end of them.
         until: When to begin no more, by the monotonic clock; None for no end.
         jobs: How many at a time.
     """
-    seeds = count(first) if last is None else iter(range(first, last))
+    seeds = iter(seeds)
     with ProcessPoolExecutor(jobs) as pool:
         running: dict[Future[Outcome], int] = {}
         more = True

@@ -30,10 +30,13 @@ class Meaning:
 
     Args:
         program: The program.
+        slots: Numbers of slots that stages got later: stage and first epoch with it, in order.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(
+        self, program: Program, slots: Mapping[tuple[str, int], int] | None = None
+    ) -> None:
+        self._program, self._later = program, dict(slots or {})
         self.slots: dict[str, list[Slot]] = {
             stage.name: [fresh(stage) for _ in range(stage.slots)] for stage in program.stages
         }
@@ -73,9 +76,11 @@ class Meaning:
         waiting, self._items = self._items, 0
         for stage in self._program.stages:
             sent: list[Row] = []
-            by_slot: list[list[Row]] = [[] for _ in range(stage.slots)]
+            self._divide(stage, epoch)
+            number_of_slots = len(self.slots[stage.name])
+            by_slot: list[list[Row]] = [[] for _ in range(number_of_slots)]
             for row in rows:
-                by_slot[home(row, stage.key, stage.slots)].append(row)
+                by_slot[home(row, stage.key, number_of_slots)].append(row)
             ended = self._seconds_ended(stage)
             for number, own in enumerate(by_slot):
                 slot = self.slots[stage.name][number]
@@ -90,6 +95,24 @@ class Meaning:
             self._items += stage.slots if stage.feeds_back else 0
             rows = sent
         self.emitted.append(rows)
+
+    def _divide(self, stage: Stage, epoch: int) -> None:
+        """Give the stage the number of slots that it has from this epoch on: by key, if it differs."""
+        wanted = self._later.get((stage.name, epoch))
+        if wanted is None:
+            return
+        before = self.slots[stage.name]
+        after = self.slots[stage.name] = [fresh(stage) for _ in range(wanted)]
+        for slot in before:
+            for state in stage.states:
+                for key, value in slot[state.name].items():
+                    row = dict(zip(state.keys, key, strict=True))
+                    after[home(row, stage.key, wanted)][state.name][key] = value
+        seen = [row for own in self._seen[stage.name] for row in own]
+        self._seen[stage.name] = [
+            [row for row in seen if home(row, stage.key, wanted) == slot] for slot in range(wanted)
+        ]
+        self._taken[stage.name] = [0] * wanted
 
     def _slot_epoch(self, stage: Stage, slot: Slot, rows: list[Row], items: int) -> list[Row]:
         sent: list[Row] = []

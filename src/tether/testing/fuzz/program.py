@@ -63,6 +63,14 @@ class Stage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     feeds_back: bool = False
     """Whether each of its slots sends an item to the first operator, in every epoch."""
 
+    @property
+    def divisible(self) -> bool:
+        """Whether each entry belongs to one key, so that the state can be divided by it."""
+        kinds = {state.kind for state in self.states} <= {"table", "set"}
+        keyed = bool(self.key) and all(set(self.key) <= set(one.keys) for one in self.states)
+        fed = self.feeds_back or any(step.on == "feedback" for step in self.steps)
+        return kinds and keyed and not fed  # feedback goes to every slot, whatever its key
+
 
 class Window(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How much of the stream an answer covers."""
@@ -109,10 +117,10 @@ class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     "restart": the query is stopped and started again, under another policy if there is one. "crash": its
     driver is killed. "lose": a slot's arena is removed; all, where no slot is named. "executor": the
     executor that holds a slot is killed. "damage": the driver is killed, and the backup directory is
-    spoiled while it is down.
+    spoiled while it is down. "rescale": an operator is given another number of slots.
     """
 
-    what: Literal["restart", "crash", "lose", "executor", "damage"]
+    what: Literal["restart", "crash", "lose", "executor", "damage", "rescale"]
     epoch: int
     operator: str | None = None
     slot: int | None = None
@@ -120,6 +128,8 @@ class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     damage: Literal["flip-commit", "cut-commits", "flip-frame", "cut-frame"] | None = None
     place: float = 0.5
     """Where in the file, from 0 to 1."""
+    slots: int = 0
+    """The new number of them."""
 
 
 Taking = Literal["all", "twice", "part", "part-unheard", "nothing", "all-part", "part-all", "fail"]

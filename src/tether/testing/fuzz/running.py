@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.parser  # noqa: F401 - this and others here once, not in every life
+import gc
 import os
 import select
 import shutil
@@ -13,19 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fsspec.implementations.local  # noqa: F401 - here once, not in every life
+import fsspec.implementations.chained
+import fsspec.implementations.local  # noqa: F401
 import msgspec
 import pandas  # noqa: F401, ICN001
+import pyarrow.pandas_compat  # noqa: F401
 
 from tether.testing.fuzz.judging import judged
 from tether.testing.fuzz.life import Life, committed
+from tether.testing.fuzz.operators import batch_of
 from tether.testing.fuzz.spoiling import spoil
+from tether.testing.fuzz.watching import waited
 
 if TYPE_CHECKING:
     from tether.testing.fuzz.program import Program
 
-LONGEST_SECONDS = 60.0
-"""No life lasts so long."""
+LONGEST_ENDING_SECONDS = 600.0
+"""Tasks of a dead driver end at once, but a machine may be busy."""
 MOST_LIVES = 40
 REFUSALS = ("QueryRefusedError", "ChangedProgramError", "BackupUnreadableError")
 """How a query says that it cannot go on with what is there."""
@@ -77,6 +83,9 @@ def run(program: Program, scratch: Path | None = None) -> Outcome:
 class _Run:
     def __init__(self, program: Program, work: Path) -> None:
         self._program, self._work = program, work
+        self._rows = [batch_of(rows) for rows in program.epochs]
+        # What is here stays as it is: a collection in a life would only copy all of its pages.
+        gc.freeze()
         self._outcome = Outcome()
         self._policy, self._events, self._damaged = program.policy, 0, False
 
@@ -157,14 +166,14 @@ class _Run:
             status = 1
             try:
                 _quiet(self._work / "errors")
-                Life(self._program, self._work, self._policy, self._events).live()
+                Life(self._program, self._rows, self._work, self._policy, self._events).live()
                 status = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(status)
         os.close(at_work)
-        status = _waited(pid)
+        status = waited(pid)
         # Its tasks share its locks, and on a busy machine outlive it for a moment. All of them hold the
         # other end of the pipe.
         _ended(over)
@@ -176,26 +185,9 @@ def _ended(pipe: int) -> None:
     try:
         watch = select.poll()
         watch.register(pipe, select.POLLIN)
-        watch.poll(1000 * LONGEST_SECONDS)
+        watch.poll(1000 * LONGEST_ENDING_SECONDS)
     finally:
         os.close(pipe)
-
-
-def _waited(pid: int) -> int:
-    """Wait for a child, but not for ever."""
-    end = os.pidfd_open(pid)
-    try:
-        watch = select.poll()  # select() knows no descriptor above 1023, and a test run has many
-        watch.register(end, select.POLLIN)
-        ready = watch.poll(1000 * LONGEST_SECONDS)
-    finally:
-        os.close(end)
-    if not ready:
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    if not ready:
-        return -signal.SIGALRM
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def _quiet(file: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 
 from tether.state import executor
+
+_WAITS = shutil.which("cat") or "/bin/cat"
+"""Reads until nobody can write to it any more."""
 
 
 class Executors:
@@ -48,14 +52,11 @@ class Executors:
             self._bury(pid)
 
     def _start(self) -> int:
+        # A program of its own, which holds nothing but the pipe and waits for its end: a lock that it
+        # shared would outlive its holder. And a fork would copy all that this process has imported.
         ours, theirs = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            # It holds nothing but the pipe: a lock that it shared would outlive its holder.
-            os.dup2(ours, 0)
-            os.closerange(1, 4096)
-            os.read(0, 1)  # until whoever started it is gone
-            os._exit(0)
+        at_end = (os.POSIX_SPAWN_DUP2, ours, 0)
+        pid = os.posix_spawn(_WAITS, [_WAITS], {}, file_actions=[at_end])
         os.close(ours)
         self._ends[pid] = theirs
         return pid

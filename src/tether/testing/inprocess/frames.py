@@ -128,6 +128,11 @@ class LocalFrame(ABC):
             for batch in job.task(self, partition, most, cut)
         ]
 
+    def functions(self) -> Iterator[Any]:
+        """What is called in the task of one partition: all up to the shuffle before it."""
+        for parent in self.parents:
+            yield from parent.functions()
+
     # ---- inside a task -------------------------------------------------------------------------
 
     def read(self, partition: int, job: Job) -> Iterator[pa.RecordBatch]:
@@ -195,18 +200,26 @@ class Shuffled(LocalFrame):
         super().__init__(rows.sparkSession, None, (rows,), slots)
         self._home = home
 
+    def functions(self) -> Iterator[Any]:
+        """What lies before has been done by tasks of its own."""
+        return iter(())
+
     def split(self, batches: Batches) -> list[Batches]:
         """All rows, by partition."""
         if not batches:
             return [[] for _ in range(self.partitions)]
-        table = pa.Table.from_batches(batches)
-        homes = pa.array([self._home(row) for row in table.to_pylist()], pa.int32())
-        placed = table.append_column(SLOT, homes)
-        most = self.sparkSession.batch_rows
-        return [
-            placed.filter(pa.compute.equal(homes, slot)).combine_chunks().to_batches(most)
-            for slot in range(self.partitions)
-        ]
+        table = pa.Table.from_batches(batches).combine_chunks()
+        homes = [self._home(row) for row in table.to_pylist()]
+        found = []
+        for slot in range(self.partitions):
+            at = [number for number, home in enumerate(homes) if home == slot]
+            found.append(self._numbered(table.take(pa.array(at, pa.int64())), slot))
+        return found
+
+    def _numbered(self, rows: pa.Table, partition: int) -> Batches:
+        """The rows of a partition in batches, with its number in a further column."""
+        rows = rows.append_column(SLOT, pa.array([partition] * len(rows), pa.int32()))
+        return list(rows.combine_chunks().to_batches(self.sparkSession.batch_rows))
 
     def compute(self, partition: int, job: Job) -> Iterator[pa.RecordBatch]:
         """What the stage before has left."""
@@ -244,8 +257,7 @@ class Seated(Shuffled):
                 rows = rows.sort_by([(name, "ascending") for name in rows.schema.names])
             elif seat % 2:
                 rows = rows.take(pa.array(range(len(rows) - 1, -1, -1), pa.int64()))
-            rows = rows.append_column(SLOT, pa.array([seat] * len(rows), pa.int32()))
-            found.append(rows.combine_chunks().to_batches(self.sparkSession.batch_rows))
+            found.append(self._numbered(rows, seat))
         return found
 
 
@@ -255,6 +267,11 @@ class Mapped(LocalFrame):
     def __init__(self, rows: LocalFrame, function: Any, schema: Any) -> None:
         super().__init__(rows.sparkSession, schema, (rows,), rows.partitions)
         self._function = function
+
+    def functions(self) -> Iterator[Any]:
+        """This one, too."""
+        yield self._function
+        yield from super().functions()
 
     def compute(self, partition: int, job: Job) -> Iterator[pa.RecordBatch]:
         """Call it."""
@@ -305,6 +322,12 @@ class _Plan:
 
     def toString(self) -> str:  # noqa: N802 - Spark's name
         return "in process"
+
+    def isEmpty(self) -> bool:  # noqa: N802 - Spark's name, of its children
+        return True
+
+    def isStreaming(self) -> bool:  # noqa: N802 - Spark's name
+        return True
 
 
 def shape(schema: pa.Schema) -> Any:

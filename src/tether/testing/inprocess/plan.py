@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tether.spark.graph.plan import SlotRows
 from tether.testing.inprocess.frames import LocalFrame, Seated, Shuffled
 
 if TYPE_CHECKING:
@@ -32,13 +33,14 @@ class LocalPlan:
         self._seats: Seats | None = None
         self._in_order = False
 
-    def rows_by_slot(self, rows: LocalFrame) -> LocalFrame:
+    def rows_by_slot(self, rows: LocalFrame) -> SlotRows:
         """The rows, each in the partition of its slot."""
         home, key, slots = self._session.home, self._key, self._slots
         if self._seats is not None:
             order = self._in_order
-            return Seated(rows, self._seats, lambda row: home(row, key, slots), in_order=order)
-        return Shuffled(rows, slots, lambda row: home(row, key, slots))
+            seated = Seated(rows, self._seats, lambda row: home(row, key, slots), in_order=order)
+            return SlotRows(seated)
+        return SlotRows(Shuffled(rows, slots, lambda row: home(row, key, slots)))
 
     def slots_of(
         self, session: LocalSession, keys: pa.RecordBatch, types: Mapping[str, str]

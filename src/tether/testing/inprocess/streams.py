@@ -40,6 +40,8 @@ class EpochSource(Given):
         self._epochs = list(epochs)
         self.available = len(self._epochs)
         """So many epochs can be read."""
+        self.forgotten = 0
+        """So many of the oldest cannot be read any more."""
 
     def cut(self, epoch: int, before: str | None) -> str | None:
         """The end of an epoch, as Spark's log has it; None where the epoch is not there yet.
@@ -51,10 +53,12 @@ class EpochSource(Given):
         del before
         return str(epoch + 1) if epoch < self.available else None
 
-    def rows_of(self, epoch: int, end: str) -> LocalFrame:
-        """The rows of an epoch, the same whenever they are asked for."""
-        del end
-        return Given(self.sparkSession, self.schema, [[self._epochs[epoch]]])
+    def rows_of(self, before: str | None, end: str) -> LocalFrame:
+        """The rows between two ends, the same whenever they are asked for."""
+        if int(before or 0) < self.forgotten:
+            raise FileNotFoundError(f"the rows before epoch {self.forgotten} are gone")
+        rows = self._epochs[int(before or 0) : int(end)]
+        return Given(self.sparkSession, self.schema, [rows])
 
     @property
     def writeStream(self) -> _Starter:  # noqa: N802 - Spark's name
@@ -155,9 +159,10 @@ class LocalStream:
         return None if end is None or not self.isActive else (epoch, end)
 
     def _run(self, epoch: int, end: str) -> None:
-        self._source.sparkSession.tasks.epoch = epoch
         _log(self._offsets / str(epoch), ["v1", "{}", end])
-        self._function(self._source.rows_of(epoch, end), epoch)
+        before = self._offsets / str(epoch - 1)
+        start = before.read_text().split("\n")[2] if before.exists() else None
+        self._function(self._source.rows_of(start, end), epoch)
         _log(self._commits / str(epoch), ["v1", "{}"])
 
 

@@ -44,9 +44,9 @@ class SubscribedSource(EpochSource):
         after = self._inputs.next(start, self.now)
         return None if after is start else json.dumps(encode(after))
 
-    def rows_of(self, epoch: int, end: str) -> LocalFrame:
+    def rows_of(self, before: str | None, end: str) -> LocalFrame:
         """What the offset names, in the order of SUnion."""
-        del epoch
+        del before
         offset, spec = decode(json.loads(end)), self.tether_subscription
         entries = [self._inputs.entries(number, taken) for number, taken in enumerate(offset.taken)]
         batches = [

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tether.chaos.faults import DRIVER_POINTS, DRIVER_STORE_POINTS
 from tether.engine.writing.items import pack_items
 from tether.state import executor
+from tether.testing.inprocess import reaching
 from tether.testing.inprocess.writers import settle_writers
 
 if TYPE_CHECKING:
@@ -90,17 +90,10 @@ class Tasks:
         self, context: Any, executors: Executors | None, faults: tuple[Fault, ...]
     ) -> None:
         self._context, self._executors, self._faults = context, executors, faults
-        self._fatal = [
-            fault
-            for fault in faults
-            if fault.action in ("kill", "executor")
-            and fault.point not in (*DRIVER_POINTS, *DRIVER_STORE_POINTS)
-        ]
+        self._fatal = [fault for fault in faults if reaching.is_fatal(fault)]
         self._attempts = 0
         self._one_at_a_time = threading.RLock()
         """A query and its twin have threads of their own, and one process has one task context."""
-        self.epoch = 0
-        """The epoch in hand, as the stream knows it."""
         self.seated = False
         """Whether partitions are seats, of which any may be that of a slot."""
 
@@ -119,7 +112,7 @@ class Tasks:
             self._attempts += 1
             at = self._serve(task.partition)
             try:
-                killed = self._may_be_killed(task.partition)
+                killed = self._may_be_killed(task)
                 done = self._apart(task, at) if killed else self._attempt(task)
             except Exception as error:
                 text = "".join(traceback.format_exception(error))
@@ -136,10 +129,9 @@ class Tasks:
         executor.stand_in = os.getpid()
         return None
 
-    def _may_be_killed(self, partition: int) -> bool:
+    def _may_be_killed(self, task: Task) -> bool:
         return any(
-            (self.seated or fault.slot in (None, partition))
-            and (self.epoch >= fault.epoch or fault.point == "store-read")  # which knows no epoch
+            reaching.can_strike(fault, task.frame, task.partition, seated=self.seated)
             and not Path(fault.marker).exists()
             for fault in self._fatal
         )
