@@ -38,7 +38,11 @@ def accounts(draw: st.DrawFn) -> list[Account]:
     return found
 
 
-@given(accounts(), accounts(), st.sampled_from([0.0, 0.5, 3.0, math.inf, None]))
+@given(
+    accounts(),
+    accounts(),
+    st.sampled_from([0.0, 0.5, 3.0, math.inf, None]),
+)
 def test_it_is_never_below_and_hardly_above(
     before: list[Account], books: list[Account], factor: float | None
 ) -> None:

@@ -88,6 +88,7 @@ def test_every_screen_fits_and_complains_of_nothing(
     tab.shows(re.compile(r"of 4,000"), ".hero")
     tab.shows("#1", ".failures")
     tab.page.locator(".chart canvas").nth(3).wait_for()
+    assert tab.page.locator(".chart[role=img][aria-label]").count() == 4
     assert tab.fits()
     tab.page.goto(f"{served.address}#/slot/count/3")
     tab.shows("count / slot 3", ".screen-title")

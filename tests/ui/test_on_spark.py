@@ -83,7 +83,10 @@ def test_a_query_of_operators(
     assert len(whole["slots"]["slot"]) == 2
     assert whole["epochs"][-1]["epoch"] <= last.epoch
     assert 'tether_bound_promised{query="hits"} 1200.0' in metrics
-    assert [r.message.split(":")[0] for r in caplog.records][:2] == ["hits epoch 0", "hits epoch 1"]
+    assert [r.getMessage().split(":")[0] for r in caplog.records][:2] == [
+        "hits epoch 0",
+        "hits epoch 1",
+    ]
     assert "wrong by at most" in query._repr_html_()
     assert query.plot().axes
     reader = FeedReader(str(tmp_path / "backup"))

@@ -59,7 +59,18 @@ AheadPoint = Literal["after-copy", "after-tentative", "before-undo"]
 the state is made; a tentative epoch has been run and given; stable epochs are about to continue. It is
 the driver that is struck."""
 
-AnyPoint = Point | TakeOverPoint | AheadPoint
+RescalePoint = Literal[
+    "rescale-flushed",
+    "rescale-announced",
+    "rescale-written",
+    "rescale-recorded",
+    "rescale-settled",
+    "rescale-reopened",
+]
+"""Steps of a change of the number of slots (:mod:`tether.engine.query.rescaling`), of which the first
+and the last are a running query's alone. It is the driver that is struck."""
+
+AnyPoint = Point | TakeOverPoint | AheadPoint | RescalePoint
 
 DRIVER_POINTS: tuple[AnyPoint, ...] = (
     "during-rewind",
@@ -73,6 +84,12 @@ DRIVER_POINTS: tuple[AnyPoint, ...] = (
     "after-copy",
     "after-tentative",
     "before-undo",
+    "rescale-flushed",
+    "rescale-announced",
+    "rescale-written",
+    "rescale-recorded",
+    "rescale-settled",
+    "rescale-reopened",
     "after-job",
     "before-spark-commit",
 )

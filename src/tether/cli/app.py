@@ -17,6 +17,7 @@ from tether.cli.gateway import gateway
 from tether.cli.inspect import inspect
 from tether.cli.plan import plan
 from tether.cli.replica import replica
+from tether.cli.rescale import rescale
 from tether.cli.run import run
 from tether.cli.simulate import simulate
 from tether.cli.ui import ui
@@ -34,6 +35,7 @@ app.command()(inspect)
 app.add_typer(drill, name="drill")
 app.command()(bench)
 app.command()(plan)
+app.command()(rescale)
 app.command()(simulate)
 app.command()(gateway)
 app.command()(replica)

@@ -71,7 +71,7 @@ def bench(
 def _measure(name: str, options: dict[str, Any], *, quick: bool, seed: int) -> dict[str, Any]:
     """Run an experiment and keep its report as JSON and CSV beside the others."""
     experiment = _experiment(name)
-    taken = inspect.signature(experiment.run).parameters
+    taken = _options_of(name)
     refused = sorted(option for option in options if option not in taken)
     if refused:
         raise BadValueError(
@@ -111,7 +111,7 @@ def _all(*, quick: bool, seed: int, resume: bool) -> None:
         program = "from tether.cli.app import main; main()"
         command = [sys.executable, "-c", program, "bench", name, "--seed", str(seed)]
         command += ["--quick"] if quick else []
-        command += ["--resume"] if resume and name == "peers" else []
+        command += ["--resume"] if resume and "resume" in _options_of(name) else []
         command += ["--scenario", scenario] if scenario else []
         print(f"bench: {number} of {len(runs)}: {stem}", file=sys.stderr, flush=True)
         done = subprocess.run(command, stdout=sys.stderr, check=False)  # noqa: S603 - ourselves
@@ -165,3 +165,7 @@ def _check(name: str) -> None:
 def _experiment(name: str) -> Any:
     _check(name)
     return importlib.import_module(f"bench.{name}")
+
+
+def _options_of(name: str) -> set[str]:
+    return set(inspect.signature(_experiment(name).run).parameters)

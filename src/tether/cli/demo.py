@@ -1,184 +1,166 @@
-"""``tether demo``: a stream that survives real failures within its bound, shown live."""
+"""``tether demo``: why a bound. One stream on a slow store, under Tether and on Spark's own state."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import queue
-import subprocess
-import sys
-import tempfile
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import pyarrow.parquet as pq
 import typer
 
 from tether.cli.demo_data import write_words
+from tether.cli.demo_picture import picture
+from tether.cli.demo_said import in_words
+from tether.cli.demo_side import Job
+from tether.cli.demo_talk import SLOTS, Side, scratch
 from tether.cli.demo_view import DemoView
-from tether.core.errors import TetherError
+from tether.core.errors import BadValueError, TetherError
 from tether.testing.judge import Failure, Measure, Told, judge
-from tether.testing.processes import kill, kill_all, python_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+    from collections.abc import Mapping
 
     from tether.testing.judge import Outside
 
-SILENCE_SECONDS = 180.0
-"""A job that says nothing for so long is taken for dead."""
+FEWEST = 12
+"""Epochs: some to warm up, some to measure, some after the kill."""
+WHAT = "the whole job, driver and all"
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 24,
-    words: Annotated[int, typer.Option(help="Words in each.")] = 160_000,
+    epochs: Annotated[int, typer.Option(help="Micro-batches to run.")] = 16,
+    words: Annotated[int, typer.Option(help="Words in each.")] = 100_000,
     bound: Annotated[
         float, typer.Option(help="Most that any word's count may be wrong by.")
     ] = 4000,
+    latency: Annotated[
+        float, typer.Option(help="Milliseconds that each request to the store takes.")
+    ] = 50,
     seed: Annotated[int, typer.Option(help="Seed of the generated text.")] = 1,
-    costs: Annotated[bool, typer.Option(help="Also measure what the tolerance costs.")] = True,
+    into: Annotated[Path, typer.Option("--picture", help="Where to save the picture.")] = Path(
+        "tether-demo.svg"
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Count words while processes are killed; show the answer beside the truth and the bound."""
-    view = DemoView(quiet=as_json)
-    policy = f"approximate:max_state_error={bound:g}"
-    with tempfile.TemporaryDirectory(prefix="tether-demo-") as name, view:
+    """Count words on a slow store, and kill it half way; see what a bound is good for."""
+    if epochs < FEWEST:
+        raise BadValueError(f"{epochs} epochs are too few.", do=f"Give at least {FEWEST}.")
+    from tether.testing.cluster import free_port  # noqa: PLC0415 - needs PySpark, which most commands do not
+
+    began = time.monotonic()
+    with scratch() as name, DemoView(quiet=as_json) as view:
         work = Path(name)
-        view.say(f"Writing {epochs * words:,} words …")
+        port = free_port("127.0.0.1") if importlib.util.find_spec("uvicorn") else None
+        view.opening(port, epochs * words, epochs, latency)
         truth = write_words(work / "in", epochs=epochs, words_per_epoch=words, seed=seed)
-        arguments = [str(work / "in"), policy, str(work), "costs" if costs else ""]
-        job, events, result = _survive(arguments, work / "job.log", epochs, words, view)
-        try:
-            answer = pq.read_table(work / "answer.parquet")
-            error, outside = _judged(work / "in", answer, result)
-            result |= {
-                "words": epochs * words,
-                "worst_error": error,
-                "within": not outside,
-            }
-            view.verdict(answer, truth, result)
-            result["costs"] = _costs(events, view) if costs else []
-        finally:
-            kill_all(job.pid)
-            job.wait()
-        view.costs(result["costs"])
+        side = Side(
+            name="tether",
+            source=str(work / "in"),
+            work=str(work / "tether"),
+            epochs=epochs,
+            latency=latency / 1e3,
+            bound=bound,
+            # The kill finds an exact state that is some epochs old: so there is something to heal.
+            snapshot_every=epochs // 2 - 2,
+            port=port,
+        )
+        result: dict[str, Any] = {
+            "words": epochs * words,
+            "distinct": truth.num_rows,
+            "epochs": epochs,
+            "latency_ms": latency,
+            "seed": seed,
+            "killed": WHAT,
+            **_both(side, words, view),
+        }
+        view.verdict(work, truth, result)
+    result["said"] = in_words(result)
+    result["picture"] = _saved(into, picture(result))
+    result["seconds"] = round(time.monotonic() - began, 1)
+    view.closing(result)
     if as_json:
         print(json.dumps(result))
-    if not result["within"]:
+    if outside := [*result["tether"]["outside"], *result["healed"]["outside"]]:
         raise TetherError(
-            f"The worst error, {error}, is above the bound {result['spent']}.",
+            f"An answer was outside its bound: {outside}.",
             do="Please report it: the bound must hold.",
         )
 
 
-def _judged(source: Path, answer: pa.Table, result: dict[str, Any]) -> tuple[int, list[Outside]]:
-    """The worst error of any word, and what a judge that shares no code with the job has against it."""
+def _both(side: Side, words: int, view: DemoView) -> dict[str, Any]:
+    """Run the stream on one store, then on the other; the answers lie in the jobs' folders."""
+    kill_after = side.epochs * 3 // 4
+    others = {"name": "spark", "work": str(Path(side.work).parent / "spark"), "port": None}
+    view.say(f"[bold]1. Tether[/bold], any word wrong by at most {side.bound:,.0f}, and healing")
+    with Job(side, view) as ours:
+        figures, counted = ours.survive(kill_after, words)
+        view.say("  all words are counted; what was lost is read again …")
+        while (event := ours.next("healing", "healed"))["event"] == "healing":
+            view.healing(event)
+        tether = {
+            **msgspec.to_builtins(figures),
+            **{name: counted[name] for name in ("spent", "promised", "theta")},
+            "healing_when_counted": counted["healing"],
+            "recoveries": ours.recoveries,
+        }
+        # The page stays; its process gives all else back while the other side starts.
+        view.say("[bold]2. Spark's own state store[/bold], RocksDB with its changelog")
+        with Job(msgspec.structs.replace(side, **others), view) as theirs:
+            spark, _ = theirs.survive(kill_after, words)
+            theirs.next("done")
+        true = _counted(Path(side.source))
+        judged = _judged(Path(side.source), true, ours.work / "answer.parquet", tether)
+        after = {"spent": event["spent"], "promised": counted["promised"]}
+        healed = _judged(Path(side.source), true, ours.work / "healed.parquet", after)
+    exact = _answer(theirs.work / "answer.parquet")
+    return {
+        "tether": tether | judged,
+        "healed": after
+        | healed
+        | {"whole": event["whole"], "seconds": event["at"] - figures.killed},
+        "spark": {**msgspec.to_builtins(spark), "worst_error": _error(true, exact)},
+    }
+
+
+def _counted(source: Path) -> Counter[str]:
+    """The truth, from the rows themselves."""
     counted: Counter[str] = Counter()
     for file in sorted(source.glob("*.parquet")):
         counted.update(pq.read_table(file)["word"].to_pylist())
-    found = dict(zip(answer["word"].to_pylist(), answer["count"].to_pylist(), strict=True))
-    told = Told(
-        epoch=0, answer={"": found}, spent=result["spent"], ceiling=float(result["promised"])
-    )
-    lost = [Failure(epoch=0, what=", ".join(result["killed"]))]
-    measure = Measure("max")
-    verdict = judge([source], lambda _: [{"": dict(counted)}], lost, [told], {"": measure})
-    return int(measure.distance(counted, found)), verdict.outside
+    return counted
 
 
-def _survive(
-    arguments: list[str], log: Path, epochs: int, words: int, view: DemoView
-) -> tuple[subprocess.Popen[str], Iterator[dict[str, Any]], dict[str, Any]]:
-    """Run the job until it has its answer, killing a worker at a third and all of it at two thirds."""
-    plan = [("a Python worker", epochs // 3), ("the whole job, driver and all", 2 * epochs // 3)]
-    killed: list[str] = []
-    recoveries: list[dict[str, Any]] = []
-    while True:
-        job = _start("tether.cli.demo_job", arguments, log)
-        events = _events(job)
-        try:
-            for event in events:
-                if event["event"] == "progress":
-                    view.progress(event, epochs, words)
-                    if plan and plan[0][1] <= event["epochs"] < epochs:
-                        victim = plan[0][0]
-                        if _strike(victim, job.pid):
-                            plan.pop(0)
-                            killed.append(victim)
-                            view.say(f"[red]SIGKILL[/red] {victim}, after epoch {event['epochs']}")
-                            if "worker" in victim:
-                                view.say("  state is not in the worker: nothing is lost with it")
-                elif event["event"] == "story":
-                    view.story(event)
-                    if event["what"] == "recovery":
-                        recoveries.append(event["detail"])
-                elif event["event"] == "done":
-                    bound = {name: event[name] for name in ("spent", "promised")}
-                    return job, events, {"killed": killed, "recoveries": recoveries, **bound}
-        except BaseException:
-            kill_all(job.pid)
-            raise
-        kill_all(job.pid)
-        job.wait()
-        if not killed or not killed[-1].startswith("the whole job"):
-            raise TetherError(
-                "The demo's job ended by itself.",
-                why=log.read_text()[-2000:],
-                do="Is Java 17 or newer there? Try: make setup",
-            )
-        view.say("The job is dead. Starting it again from its checkpoint and backup …")
+def _answer(file: Path) -> dict[str, int]:
+    answer = pq.read_table(file)
+    return dict(zip(answer["word"].to_pylist(), answer["count"].to_pylist(), strict=True))
 
 
-def _strike(victim: str, job: int) -> bool:
-    if victim.startswith("the whole job"):
-        return kill_all(job) > 0
-    workers = python_workers(job)
-    return bool(workers) and kill(workers[-1])
+def _error(true: Mapping[str, int], found: Mapping[str, int]) -> int:
+    return int(Measure("max").distance(true, found))
 
 
-def _costs(events: Iterator[dict[str, Any]], view: DemoView) -> list[dict[str, Any]]:
-    """The job goes on with them when it has given its answer: its Spark is there, and warm."""
-    view.say("The same stream without failures, side by side …")
-    return [event for event in events if event["event"] == "cost"]
+def _judged(
+    source: Path, true: Mapping[str, int], file: Path, told: Mapping[str, float]
+) -> dict[str, Any]:
+    """The worst error of any word, and what a judge that shares no code with the job has against it."""
+    found = _answer(file)
+    said = Told(epoch=0, answer={"": found}, spent=told["spent"], ceiling=float(told["promised"]))
+    lost = [Failure(epoch=0, what=WHAT)] * SLOTS
+    outside: list[Outside] = judge(
+        [source], lambda _: [{"": dict(true)}], lost, [said], {"": Measure("max")}
+    ).outside
+    return {"worst_error": _error(true, found), "outside": [str(one) for one in outside]}
 
 
-def _start(module: str, arguments: list[str], log: Path) -> subprocess.Popen[str]:
-    with log.open("ab") as errors:
-        return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", module, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-
-
-def _events(job: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    """The job's lines as they come, until it ends or falls silent."""
-    lines: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert job.stdout is not None
-        for line in job.stdout:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    last = time.monotonic()
-    while True:
-        try:
-            line = lines.get(timeout=1)
-        except queue.Empty:
-            if time.monotonic() - last > SILENCE_SECONDS:
-                raise TetherError(
-                    f"The job has said nothing for {SILENCE_SECONDS:g} s.", do="Try again."
-                ) from None
-            continue
-        if line is None:
-            return
-        last = time.monotonic()
-        if line.startswith("{"):
-            yield json.loads(line)
+def _saved(into: Path, text: str) -> str | None:
+    """Where the picture is; None where nothing can be written."""
+    try:
+        into.write_text(text, encoding="utf-8")
+    except OSError:
+        return None
+    return str(into)

@@ -29,12 +29,7 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a backup directory holds: frames, age, bytes, divergence, causes, damage."""
-    try:
-        storage_options = msgspec.json.decode(options, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BadValueError(
-            "--options is not a JSON object.", why=str(error), do="For example: '{\"anon\": true}'."
-        ) from error
+    storage_options = storage_options_of(options)
     if is_checkpoint(backup, **storage_options):
         _inspect_checkpoint(backup, storage_options, verify=verify, as_json=as_json)
         return
@@ -50,6 +45,20 @@ def inspect(
     _show(report, list_frames=frames)
     if report["feed"]:
         _show_feed(report["feed"])
+
+
+def storage_options_of(told: str) -> dict[str, Any]:
+    """Options of a file system, as ``--options`` has them.
+
+    Raises:
+        BadValueError: It is not a JSON object.
+    """
+    try:
+        return msgspec.json.decode(told, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise BadValueError(
+            "--options is not a JSON object.", why=str(error), do="For example: '{\"anon\": true}'."
+        ) from error
 
 
 def _json(report: dict[str, Any]) -> str:

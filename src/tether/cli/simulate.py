@@ -13,7 +13,7 @@ from tether.policies.approximate import Approximate
 from tether.policies.parse import parse_policy
 
 if TYPE_CHECKING:
-    from tether.simulate.epochs import EpochScenario
+    from tether.simulate.epoch_query import EpochScenario
     from tether.simulate.report import Report
 
 # Budgets by default, a slot: θ, l and γ then start at half of them.
@@ -110,7 +110,7 @@ def _epochs_of(
     seed: int,
 ) -> EpochScenario:
     """The scenario, with settings that a policy was given without."""
-    from tether.simulate.epochs import EpochScenario  # noqa: PLC0415
+    from tether.simulate.epoch_query import EpochScenario  # noqa: PLC0415
 
     if text == "approximate":
         text = f"approximate:max_state_error={STATE_ERROR_PER_SLOT * slots:g}"

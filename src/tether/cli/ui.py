@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
-from tether.core.errors import BadValueError
+from tether.cli.inspect import storage_options_of
 
 
 def ui(
@@ -31,12 +30,7 @@ def ui(
     ] = False,
 ) -> None:
     """Serve the live page of a query until Ctrl-C."""
-    try:
-        storage_options = msgspec.json.decode(options, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BadValueError(
-            "--options is not a JSON object.", why=str(error), do="For example: '{\"anon\": true}'."
-        ) from error
+    storage_options = storage_options_of(options)
     from tether.ui import serve_directory  # noqa: PLC0415 - needs an extra
 
     with serve_directory(

@@ -54,17 +54,41 @@ class OperatorFeed:
         run: str,
     ) -> None:
         self._policies, self._run, self._backup = policies, run, backup
+        self._shared, self._entries, self._ends = shared, entries, ends
         self._facts: QueryFacts | None = None
         self._log = FeedLog(*backup, run, lambda: self._facts) if backup else None
         self.feed = Feed(self._log)
-        first = next(iter(policies.values()))[0]
-        budget = first.budget if shared else None
-        self._maker = FigureMaker(list(policies), amplification, budget, entries, ends)
+        self._maker = self._maker_of(amplification)
         self._stage = Backstage(self._log.flush if self._log else None)
         self.healing: Callable[[], Mapping[str, Any] | None] | None = None
         """Says what is missing from the answer, and how far its correction has come; None: nothing
         is. ``fidelity``; of a twin that is under way ``epochs_behind`` and ``seconds_left``; of
         what is missing ``since``, ``since_epoch``, ``tentative_rows``, ``oldest_tentative``."""
+
+    def _maker_of(self, amplification: Amplification) -> FigureMaker:
+        first = next(iter(self._policies.values()))[0]
+        budget = first.budget if self._shared else None
+        return FigureMaker(list(self._policies), amplification, budget, self._entries, self._ends)
+
+    def resized(
+        self, policies: Mapping[str, tuple[Policy, int]], amplification: Amplification
+    ) -> None:
+        """Operators have other numbers of slots from now on."""
+        self._policies = policies
+        maker = self._maker_of(amplification)
+        if self._facts is None:
+            return
+        slots = {name: number for name, (_, number) in policies.items()}
+        operators = tuple(
+            msgspec.structs.replace(one, slots=slots[one.name]) for one in self._facts.operators
+        )
+        facts = self._facts = msgspec.structs.replace(self._facts, operators=operators)
+
+        def change() -> None:
+            self._maker = maker
+            self.feed.take(facts)
+
+        self._stage.do(change)
 
     def begin(self, query_id: str, name: str | None) -> None:
         """Spark has named the query."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tether.core.accounts import Account, loss_at_most
-from tether.core.bound import bound_of_query
+from tether.core.bound import bound_of_query, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +98,8 @@ class QuickBound:
             risk = worst = 0.0
             for source, (one, both) in zip(accounts, parts, strict=True):
                 factor = self._factor(source.operator, target.operator)
+                if any(unseen(source, factor)):
+                    return math.inf, math.inf
                 if factor:
                     risk += _times(factor, one)
                     worst += _times(factor, both)

@@ -19,6 +19,8 @@ function times(marks) {
 export class Chart {
   constructor(element, series, options = {}) {
     this.element = element; this.series = series; this.options = options; this.plot = null; this.data = null;
+    element.setAttribute("role", "img");
+    element.setAttribute("aria-label", options.label || "A chart over time");
     this.watch = new ResizeObserver(() => this.resize());
     this.watch.observe(element);
   }
@@ -32,17 +34,17 @@ export class Chart {
 
   build() {
     const axis = { stroke: color("--faint"), font, grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
-    const { value = String, stacked = false, top = null } = this.options;
+    const { value = String, whole = false, stacked = false, top = null } = this.options;
     const { clientWidth: width, clientHeight: height } = this.element;
     if (!width || !height) return;
     this.plot = new uPlot({
-      width, height, padding: [8, 6, 0, 0],
+      width, height, padding: [8, 24, 0, 0], // the last mark of the time axis has its place
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       legend: { show: false },
       scales: { y: { range: (_, low, high) => [0, (top ? top(high) : high) * 1.08 || 1] } },
       axes: [
         { ...axis, grid: { show: false }, size: 26, space: 90, values: (_, marks) => times(marks) },
-        { ...axis, size: 58, splits: undefined, space: 34, values: (_, marks) => marks.map((one) => (one === null ? "" : value(one))) },
+        { ...axis, size: 58, splits: undefined, space: 34, values: (_, marks) => marks.map((one) => (one === null || (whole && one % 1) ? "" : value(one))) },
       ],
       series: [{}, ...this.series().map((one) => ({ points: { show: false }, width: 2, ...one }))],
       hooks: this.options.hover ? { setCursor: [(plot) => this.options.hover(plot.cursor.idx)] } : {},

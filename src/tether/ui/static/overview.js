@@ -82,7 +82,7 @@ export class Overview {
       { stroke: color("--risk"), fill: color("--risk-soft"), width: 1.5 },
       { stroke: color("--lost"), width: 2.5, paths: steps() },
       { stroke: color("--soft"), dash: [6, 5], width: 1.5 },
-    ], { value: amount });
+    ], { label: "The bound over time: lost so far, and if every slot died", value: amount });
     this.boundNote = h("span", { class: "note" });
     return this.panel("The bound over time", this.boundNote, place,
       this.key("worst", "--risk", "if every slot died"), this.key("spent", "--lost", "lost so far"),
@@ -93,7 +93,7 @@ export class Overview {
     this.causes = Object.keys(CAUSES);
     const place = h("div", { class: "chart" });
     this.backups = new Chart(place, () => this.shownCauses().map((cause) => (
-      { fill: color(`--cause-${cause}`), stroke: color("--card"), width: 1, paths: bars() })), { value: count });
+      { fill: color(`--cause-${cause}`), stroke: color("--card"), width: 1, paths: bars() })), { label: "Backups over time, by cause", value: count, whole: true });
     this.backupsNote = h("span", { class: "note" });
     this.causeKeys = h("ul", { class: "keylist" });
     return h("section", { class: "card half" },
@@ -105,7 +105,7 @@ export class Overview {
     this.written = new Chart(place, () => [
       { stroke: color("--soft"), dash: [6, 5], width: 1.5 },
       { stroke: color("--well"), fill: color("--well-soft"), width: 2 },
-    ], { value: bytes });
+    ], { label: "Bytes made durable over time, beside every change in its epoch", value: bytes });
     this.bytesNote = h("span", { class: "note" });
     return this.panel("Bytes made durable", this.bytesNote, place, this.key("exact", "--soft", "every change in its epoch, about", "dash"),
       this.key("written", "--well", "written"));
@@ -115,7 +115,7 @@ export class Overview {
     const place = h("div", { class: "chart" });
     this.rowRates = new Chart(place, () => [
       { stroke: color("--well"), width: 2 }, { stroke: color("--cause-every-items"), width: 2, dash: [3, 3] },
-    ], { value: count });
+    ], { label: "Rows a second over time, in and out", value: count });
     return this.panel("Rows a second", h("span", { class: "note" }), place, this.key("in", "--well", "in"),
       this.key("out", "--cause-every-items", "out", "dash"));
   }
@@ -129,8 +129,8 @@ export class Overview {
 
   gateways() {
     this.gatewaysBody = h("tbody");
-    this.gatewaysCard = h("section", { class: "card half", hidden: "" }, h("div", { class: "head" }, h("h2", {}, "Gateway windows")),
-      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "gateway"), h("th", {}, "in memory only, of l"), h("th", {}, "gone with producers at most, of Γ"))), this.gatewaysBody)));
+    this.gatewaysCard = h("section", { class: "card half gateways", hidden: "" }, h("div", { class: "head" }, h("h2", {}, "Gateway windows")),
+      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "gateway"), h("th", {}, "in memory only, of l"), h("th", {}, "gone with producers, of Γ"))), this.gatewaysBody)));
     return this.gatewaysCard;
   }
 
@@ -197,7 +197,7 @@ export class Overview {
     const slots = known.slots;
     if (!slots) return;
     if (this.slotsSeen !== slots) this.strip.update();
-    const executors = slots.executors.length;
+    const executors = new Set(slots.executor).size;
     text(this.slotsNote, `${plural(slots.slot.length, "slot")} on ${plural(executors, "executor")}`);
     const worst = this.strip.sorted.order.slice(0, WORST);
     while (this.rows.children.length > worst.length) this.rows.lastChild.remove();
@@ -235,7 +235,7 @@ export class Overview {
     this.standingSeen = known.standing;
     const sorted = [...copies].sort((a, b) => b.lag - a.lag);
     this.copiesBody.replaceChildren(...sorted.slice(0, WORST).map((one) => h("tr", {},
-      h("td", {}, `${one.operator} / ${one.slot}${one.speaks ? " speaks" : ""}`), h("td", { class: "name" }, one.executor), h("td", { class: "num" }, plural(one.lag, "epoch")))));
+      h("td", {}, `${one.operator} / ${one.slot}`, one.speaks ? h("span", { class: "tag" }, "speaks") : ""), h("td", { class: "name" }, one.executor), h("td", { class: "num" }, plural(one.lag, "epoch")))));
     const meter = (part, whole) => {
       const bar = h("b");
       width(bar, whole ? part / whole : 0);
@@ -255,8 +255,9 @@ export class Overview {
     this.bound.set([dots.map((one) => one.at), dots.map((one) => one.worst), dots.map((one) => one.spent), dots.map((one) => (near ? one.promised : null))]);
     text(this.boundNote, near ? "" : "the budget is far above");
 
-    const rows = binned(all, 90, (some, at, size) => ({ at, in: some.reduce((a, one) => a + one.rows_in, 0) / size, out: some.reduce((a, one) => a + one.rows_out, 0) / size }));
-    if (rows.length > 2) rows.pop(); // a bin that has only begun says nothing about a second
+    // Several epochs in a bin: one more or less in it must not look like a change of pace.
+    const rows = binned(all, Math.max(8, Math.min(90, all.length / 6)), (some, at, size) => ({ at, in: some.reduce((a, one) => a + one.rows_in, 0) / size, out: some.reduce((a, one) => a + one.rows_out, 0) / size }));
+    if (rows.length > 3) { rows.pop(); rows.shift(); } // a bin in part says nothing about a second
     this.rowRates.set([rows.map((one) => one.at), rows.map((one) => one.in), rows.map((one) => one.out)]);
 
     const perEntry = known.total.entry_bytes;

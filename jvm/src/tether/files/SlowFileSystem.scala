@@ -1,4 +1,4 @@
-package tether.bench
+package tether.files
 
 import java.io.{FileOutputStream, FilterOutputStream, OutputStream}
 import java.net.URI
@@ -11,7 +11,7 @@ import org.apache.hadoop.util.Progressable
 /**
  * A local directory that answers as slowly as a store across a network: `slow:///path`.
  *
- * The price list is that of bench/contenders/slow_files.py: a read, a write (once, when it is closed), a look at
+ * The price list is that of tether/testing/slow_store.py: a read, a write (once, when it is closed), a look at
  * one object, a listing and a deletion are one request each; renaming and making folders are free, since the
  * checkpoint file managers for object stores need neither.
  */
@@ -24,8 +24,8 @@ class SlowFileSystem extends RawLocalFileSystem {
   override def initialize(name: URI, conf: Configuration): Unit = {
     super.initialize(name, conf)
     val environment = System.getenv()
-    latency = (environment.getOrDefault("TETHER_BENCH_STORE_LATENCY", "0").toDouble * 1000).toLong
-    counter = Option(environment.get("TETHER_BENCH_STORE_REQUESTS"))
+    latency = (environment.getOrDefault("TETHER_SLOW_STORE_LATENCY", "0").toDouble * 1000).toLong
+    counter = Option(environment.get("TETHER_SLOW_STORE_REQUESTS"))
   }
 
   override def getUri: URI = URI.create("slow:///")
@@ -36,7 +36,7 @@ class SlowFileSystem extends RawLocalFileSystem {
     else {
       inside.set(true)
       try {
-        pay()
+        pay(0)
         work
       } finally inside.set(false)
     }
@@ -48,10 +48,10 @@ class SlowFileSystem extends RawLocalFileSystem {
     finally inside.set(before)
   }
 
-  private def pay(): Unit = {
+  private def pay(bytesWritten: Long): Unit = {
     for (path <- counter) {
       val file = new FileOutputStream(path, true)
-      try file.write('.')
+      try file.write(s"$bytesWritten\n".getBytes)
       finally file.close()
     }
     Thread.sleep(latency)
@@ -75,11 +75,19 @@ class SlowFileSystem extends RawLocalFileSystem {
 
   private class PaidAtClose(target: OutputStream) extends FilterOutputStream(target) {
     private var paid = false
-    override def write(bytes: Array[Byte], from: Int, length: Int): Unit = target.write(bytes, from, length)
+    private var written = 0L
+    override def write(byte: Int): Unit = {
+      target.write(byte)
+      written += 1
+    }
+    override def write(bytes: Array[Byte], from: Int, length: Int): Unit = {
+      target.write(bytes, from, length)
+      written += length
+    }
     override def close(): Unit = {
       if (!paid) {
         paid = true
-        pay()
+        pay(written)
       }
       super.close()
     }
