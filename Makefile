@@ -36,11 +36,11 @@ JAR = $(RUN) python -c "from tether.sql.jar import jar_path; jar_path()"
 jar: environment
 	@$(JAR)
 
-demo: environment ## see a bound hold while things are killed
+demo: environment jar ## see why a bound: one stream beside Spark's own state store, both killed
 	@$(RUN) tether demo $(ARGS)
 
 test: environment jar classes ## run the whole test suite
-	@PYTHONHASHSEED=0 $(RUN) python -m pytest -n 2 --dist loadfile $(ARGS)
+	@PYTHONHASHSEED=0 $(RUN) python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: environment ## run the tests that need neither Spark nor Java
 	@$(RUN) python -m pytest -m "not spark and not cluster and not chaos" $(ARGS)

@@ -13,7 +13,8 @@ from bench.harness import say
 from tether.core.graph import SlotId
 from tether.core.ids import Epoch, Slot
 from tether.simulate.epoch_faults import EpochFault
-from tether.simulate.epochs import EpochScenario, simulate_epochs
+from tether.simulate.epoch_query import EpochScenario
+from tether.simulate.epochs import simulate_epochs
 
 SIZES = {"paper": (35, 5, 60), "thousand": (1_000, 20, 500)}
 """Nodes, racks, slots of all operators."""

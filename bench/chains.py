@@ -67,18 +67,20 @@ def chained(
                 queries[-1],
                 lambda: (
                     all(query.healing() is None for query in queries)
-                    and stable_to(sink) >= feed.cut_between[1]
+                    and stable_to(sink, BUCKET) >= feed.cut_between[1]
                 ),
                 240,
             )
             took = time.time() - healed
             feed.end()
             end = int(feed.arrived[-1][0] // (BUCKET * 1e6) * (BUCKET * 1e6))
-            until(queries[-1], lambda: stable_to(sink) >= end - BUCKET * 1e6, 60)
+            # Each further query may keep one bucket back, for which no boundary has come yet.
+            told = end - (length - 1) * BUCKET * 1e6
+            until(queries[-1], lambda: stable_to(sink, BUCKET) >= told, 60)
         finally:
             for query in reversed(queries):
                 query.stop()
-        found = judged(sink, feed, policy, (warm, healed), stable_to(sink) - 400_000)
+        found = judged(sink, feed, policy, (warm, healed), stable_to(sink, BUCKET))
         return found | {"length": length, "seconds": seconds, "reconcile_s": round(took, 2)}
 
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyspark
 from pyspark import InheritableThread
 
 import tether
 from bench.counts import ROCKSDB
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.cli.session import open_session
+from tether.testing.cluster import executors_of, linked_home
 from tether.testing.epochs import read_epochs, write_epochs
-from tether.testing.processes import command_of, descendants, kill
+from tether.testing.processes import kill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -72,12 +72,7 @@ def open_cluster(
             for Spark's own stores a short one makes the pause after a kill shorter.
         conf: More settings.
     """
-    home = scratch / "spark-home"
-    home.mkdir(exist_ok=True)
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        if not (home / entry.name).exists():
-            (home / entry.name).symlink_to(entry)
-    os.environ["SPARK_HOME"] = str(home)
+    os.environ["SPARK_HOME"] = str(linked_home(scratch / "spark-home"))
     conf = {
         **(conf or {}),
         "spark.executor.memory": f"{MEMORY_MB}m",
@@ -234,8 +229,7 @@ class _Watch:
 
 def executors() -> list[int]:
     """Process ids of this driver's executors."""
-    backend = "CoarseGrainedExecutorBackend"
-    return sorted(pid for pid in descendants(os.getpid()) if backend in command_of(pid))
+    return sorted(executors_of(os.getpid()))
 
 
 def outages(target: Target, number: int) -> Iterator[Outage]:

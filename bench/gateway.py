@@ -14,6 +14,7 @@ import tether
 from bench.gateway_kafka import beside_kafka
 from bench.gateway_runs import into_bare, into_gateway, killed_gateways, killed_producers
 from bench.harness import Experiment, Goal, Measurement, say
+from bench.results import FOLDER, ResultLog
 from bench.streams import epoch_times, scratch
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.cli.session import open_session
@@ -23,6 +24,7 @@ from tether.sources.gateway.messages import CommitNote
 from tether.testing.gateways import gateway
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -30,13 +32,30 @@ if TYPE_CHECKING:
 AT_RISK = 100_000
 """l of the gateway in the first two comparisons."""
 KEYS, WARM_UP = 130_000, 2
+EVERY_ITEM = "every item logged, batches of 100"
+MANY = 8
+"""Producers that share the syncs of a gateway that logs every item."""
+CHUNK = 10
+"""Kills of one gateway, or on one; then comes the next."""
 FROM_GATEWAY, FROM_FILES = "tether from the gateway", "tether from Parquet"
 SCHEMA = pa.schema({"k": pa.int64(), "v": pa.int64()})
 
 
-def run(*, quick: bool, seed: int) -> dict[str, Any]:
-    experiment = Experiment("gateway", seed=seed, repeats=3 if quick else 5)
+def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
+    """Rows in, epochs out, kills, Kafka beside it.
+
+    Args:
+        quick: Fewer of everything.
+        seed: Of rows and kills.
+        resume: Go on with a run that was interrupted: what has been measured is not measured again.
+    """
     rows = 2_000_000 if quick else 10_000_000
+    kills = 12 if quick else 100
+    name = f"gateway{'-quick' if quick else ''}.jsonl"
+    log = ResultLog(
+        FOLDER / "gateway" / name, {"seed": seed, "rows": rows, "kills": kills}, resume=resume
+    )
+    experiment = Experiment("gateway", seed=seed, repeats=3 if quick else 5, log=log)
     with scratch() as folder:
         for batch in (1_000, 10_000):
             experiment.measure(
@@ -51,14 +70,12 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         experiment.measure(
             {
                 "gateway, batches of 100": partial(into_gateway, folder, few, 100, AT_RISK),
-                "every item logged, batches of 100": partial(into_gateway, folder, few, 100, 0),
+                EVERY_ITEM: partial(into_gateway, folder, few, 100, 0),
+                f"{EVERY_ITEM}, {MANY} producers": partial(into_gateway, folder, few, 100, 0, MANY),
             }
         )
-        kills = 12 if quick else 100
-        say(f"gateway: killing it {kills} times, seed {seed}")
-        gateways = killed_gateways(folder, kills, 500, seed)
-        say(f"gateway: killing {kills} producers, seed {seed}")
-        producers = killed_producers(folder, kills, 40, seed)
+        gateways = _killed(log, "gateways", kills, seed, partial(killed_gateways, folder, 500))
+        producers = _killed(log, "producers", kills, seed, partial(killed_producers, folder, 40))
         _epochs(experiment, folder, epochs=WARM_UP + (4 if quick else 8), seed=seed)
         beside_kafka(experiment, folder, rows // 4)
 
@@ -76,7 +93,7 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             "gateway.speed_to_every_item",
             ">=",
             3,
-            speed("gateway, batches of 100", "every item logged, batches of 100"),
+            speed("gateway, batches of 100", EVERY_ITEM),
         ),
         Goal(
             "gateway.epoch_to_files",
@@ -93,8 +110,31 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     return report
 
 
+def _killed(
+    log: ResultLog,
+    what: str,
+    kills: int,
+    seed: int,
+    strike: Callable[[int, int], dict[str, Any]],
+) -> dict[str, Any]:
+    """Kill in chunks, each with a seed of its own; the worst of them, and all of what adds up."""
+    told: list[dict[str, Any]] = []
+    for number, first in enumerate(range(0, kills, CHUNK)):
+        known = log.get(f"killed {what}", number)
+        if known is None:
+            many = min(CHUNK, kills - first)
+            say(f"gateway: killing {what}, {first} of {kills} so far, seed {seed + number}")
+            known = Measurement([], answer_checked=True, detail=strike(many, seed + number))
+            log.add(f"killed {what}", number, known)
+        told.append(known.detail)
+    worst = {name: max(one[name] for one in told) for name in told[0] if name.startswith("lost_to")}
+    return {name: sum(one[name] for one in told) for name in told[0]} | worst
+
+
 def _epochs(experiment: Experiment, folder: Path, *, epochs: int, seed: int) -> None:
     """A keyed sum of a million rows an epoch, from the gateway and from files."""
+    if experiment.recall(FROM_GATEWAY, FROM_FILES):
+        return
     session = open_session("local[2,4]", memory="4g")
     random = np.random.default_rng(seed)
     rows, files = 1_000_000, folder / "files"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,21 +69,34 @@ def into_bare(rows: int, batch: int) -> Measurement:
         return Measurement([_push(address, rows, batch)], True, rows=rows)
 
 
-def into_gateway(folder: Path, rows: int, batch: int, at_risk: int) -> Measurement:
-    """The same rows, by the same client, into a gateway that may have ``at_risk`` items at risk."""
+def into_gateway(
+    folder: Path, rows: int, batch: int, at_risk: int, producers: int = 1
+) -> Measurement:
+    """The same rows, by the same client, into a gateway that may have ``at_risk`` items at risk.
+
+    Args:
+        folder: For its store.
+        rows: In all.
+        batch: Rows of a batch.
+        at_risk: l.
+        producers: Clients that share the rows.
+    """
     store = folder / f"store-{time.monotonic_ns()}"
     with gateway(store, "--max-lost", str(2 * at_risk), "--connections", "10") as process:
-        took = _push(process.flight, rows, batch)
+        with ThreadPoolExecutor(producers) as pool:
+            send = partial(_push, process.flight, rows // producers, batch)
+            took = max(pool.map(send, map(str, range(producers))))
         status = GatewayCalls(process.flight).status("s")
         checked = status.received == rows and status.at_risk <= at_risk
-        return Measurement([took], checked, {"durable": status.backed_up}, rows=rows)
+    shutil.rmtree(store)
+    return Measurement([took], checked, {"durable": status.backed_up}, rows=rows)
 
 
-def _push(address: str, rows: int, batch: int) -> float:
+def _push(address: str, rows: int, batch: int, producer: str = "p") -> float:
     """Milliseconds until every row is acknowledged, over one plain ``DoPut``."""
     data = pa.record_batch({"k": np.arange(batch), "v": np.random.default_rng(1).random(batch)})
     client = flight.connect(address)
-    hello = json.dumps({"stream": "s", "producer": "p"}).encode()
+    hello = json.dumps({"stream": "s", "producer": producer}).encode()
     writer, reader = client.do_put(flight.FlightDescriptor.for_command(hello), data.schema)
     reader.read()
     done = threading.Event()
@@ -103,10 +118,10 @@ def _push(address: str, rows: int, batch: int) -> float:
     return took
 
 
-def killed_gateways(folder: Path, kills: int, at_risk: int, seed: int) -> dict[str, Any]:
+def killed_gateways(folder: Path, at_risk: int, kills: int, seed: int) -> dict[str, Any]:
     """Kill a gateway at random moments while producers send on; count what is missing and doubled."""
     dice = random.Random(seed)
-    with gateway(folder / "killed", "--max-lost", str(2 * at_risk)) as process:
+    with gateway(folder / f"killed-{seed}", "--max-lost", str(2 * at_risk)) as process:
         stop, limits, told = threading.Event(), [], []
         with ThreadPoolExecutor(2) as pool:
             running = [pool.submit(_produce, process, str(name), stop) for name in range(2)]
@@ -176,10 +191,10 @@ while True:
 """
 
 
-def killed_producers(folder: Path, kills: int, gamma: int, seed: int) -> dict[str, Any]:
+def killed_producers(folder: Path, gamma: int, kills: int, seed: int) -> dict[str, Any]:
     """Kill producers at random moments; count what they had taken over and nobody has."""
     dice, worst = random.Random(seed), 0.0
-    with gateway(folder / "producers", "--max-lost", "100000") as process:
+    with gateway(folder / f"producers-{seed}", "--max-lost", "100000") as process:
         lines = [dice.randint(1, 60) for _ in range(kills)]
 
         def kill_one(number: int) -> int:

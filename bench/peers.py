@@ -18,13 +18,13 @@ import msgspec
 
 from bench.contenders import find, other_systems
 from bench.contenders.course import Course
-from bench.contenders.slow_session import slow_settings
 from bench.harness import Experiment, Goal, say
 from bench.results import FOLDER, ResultLog
 from bench.scenario import Scenario, read_scenarios
 from bench.streams import scratch
 from tether.cli.session import open_session
 from tether.core.errors import BadValueError
+from tether.testing.slow_store import slow_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,13 +162,14 @@ def _goals(scenarios: list[Scenario], experiments: dict[str, Experiment]) -> lis
     goals: list[Goal] = []
     if plain := found.get("keyed-sum"):
         goals += [
-            plain.goal("peers.operators_to_rocksdb_changelog", ">=", 2, rocksdb, ours),
-            plain.goal("peers.store_to_rocksdb_changelog", ">=", 2.5, rocksdb, store),
-            plain.goal("peers.to_default_store", ">=", 1.7, "spark-default", ours),
-            plain.goal("peers.to_pyflink_checkpointed", ">=", 2, "flink-table-hashmap", ours),
+            plain.goal("peers.operators_to_stateless", "<=", 0.7, ours, "spark-stateless"),
+            plain.goal("peers.operators_to_rocksdb_changelog", ">=", 5, rocksdb, ours),
+            plain.goal("peers.store_to_rocksdb_changelog", ">=", 3.5, rocksdb, store),
+            plain.goal("peers.to_default_store", ">=", 2.5, "spark-default", ours),
+            plain.goal("peers.to_pyflink_checkpointed", ">=", 5, "flink-table-hashmap", ours),
         ]
     if slow := found.get("slow store"):
         goals += [slow.goal("peers.slow_store_to_rocksdb_changelog", ">=", 5, rocksdb, ours)]
     if heavy := found.get("heavy-hitters"):
-        goals += [heavy.goal("peers.hh_to_one_process_limit", "<=", 3, ours, "numpy")]
+        goals += [heavy.goal("peers.hh_to_one_process_limit", "<=", 4, ours, "numpy")]
     return goals

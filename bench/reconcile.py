@@ -1,6 +1,7 @@
 """Several inputs through SUnion against a plain union of the same files; and how soon a reader switches.
 
-DPC 2005, §5: what serialising costs (Table 3), and what a dead upstream replica costs its reader.
+DPC 2005, §5: what serialising costs (Table 3), and what a dead upstream replica costs its reader. With
+``--resume`` a run that was interrupted goes on: everything is kept as it ends.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import pyarrow as pa
 import tether
 from bench.chains import chained
 from bench.harness import Experiment, Goal, Measurement, say
+from bench.results import FOLDER, ResultLog, file_name
 from bench.silences import silenced
 from bench.streams import scratch
 from tether.cli.session import open_session
 from tether.sources.exchange.files import write_files
 from tether.sources.exchange.log import ROW_HASH, TUPLE_TIME, About, ExchangeAddress
 from tether.sources.exchange.writer import ExchangeWriter, Rows
+from tether.sources.sunion.offsets import end_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,10 +58,13 @@ SCHEMA = json.dumps(
 )
 
 
-def run(*, quick: bool, seed: int) -> dict[str, Any]:
+def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
     session = open_session("local[2,4]", memory="4g")
     rows, entries = (400_000, 6) if quick else (1_000_000, 10)
-    experiment = Experiment("reconcile", seed=seed, repeats=3 if quick else 7)
+    identity = {"seed": seed, "rows": rows, "entries": entries, "x": X, "alpha": ALPHA}
+    stem = file_name("reconcile", quick=quick)
+    log = ResultLog(FOLDER / "reconcile" / f"{stem}.jsonl", identity, resume=resume)
+    experiment = Experiment("reconcile", seed=seed, repeats=3 if quick else 7, log=log)
     with scratch() as directory:
         for number in range(INPUTS):
             _write(directory / f"x{number}", number, rows, entries, seed)
@@ -70,11 +76,11 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             }
         )
     delays = [
-        _delays(session, bucket, seed)
-        for bucket in ((0.1, 0.5) if quick else (0.05, 0.1, 0.2, 0.5, 1.0))
+        log.once("delay by bucket", number, partial(_delays, session, bucket, seed))
+        for number, bucket in enumerate((0.1, 0.5) if quick else (0.05, 0.1, 0.2, 0.5, 1.0))
     ]
-    switched = _switch(session, seed, repeats=2 if quick else 5)
-    silences = _silences(session, quick=quick)
+    switched = _switch(session, log, repeats=2 if quick else 5)
+    silences = _silences(session, log, quick=quick)
     goals = [
         Goal("reconcile.sunion_throughput", ">=", 0.8, experiment.ratio(UNION, SUNION)),
         Goal("reconcile.switch_epochs", "<=", 2, max(each["epochs"] for each in switched)),
@@ -84,22 +90,23 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     report["delay_by_bucket"], report["switches"] = delays, switched
     report["silences"] = silences
     if not quick:
-        report["figures"] = _figures(session)
+        report["figures"] = _figures(session, log)
     return report
 
 
 # ---- a silent input under a query with state (Figures 9, 10 and 12) --------------------------------
 
 
-def _silences(session: SparkSession, *, quick: bool) -> list[dict[str, Any]]:
+def _silences(session: SparkSession, log: ResultLog, *, quick: bool) -> list[dict[str, Any]]:
     """Every way, for failures shorter and longer than αX."""
     runs = [(way, seconds) for way in WAYS for seconds in ((2, 6) if quick else (2, 6, 15))]
     runs = runs[:4] + runs[6:8] if quick else [*runs, (WAYS[0], 30), (WAYS[1], 30), (WAYS[0], 60)]
     found = []
-    # Java and Python warm up with a failure that does not count: the first tentative epoch of a
-    # session takes a second more than all later ones.
-    silenced(session, tether.Available(delay=X, alpha=ALPHA), 5)
-    for (failure, stabilization, reconcile), seconds in runs:
+    if any(log.get("silences", number) is None for number in range(len(runs))):
+        # Java and Python warm up with a failure that does not count: the first tentative epoch of
+        # a session takes a second more than all later ones.
+        silenced(session, tether.Available(delay=X, alpha=ALPHA), 5)
+    for number, ((failure, stabilization, reconcile), seconds) in enumerate(runs):
         policy = tether.Available(
             delay=X,
             alpha=ALPHA,
@@ -107,8 +114,8 @@ def _silences(session: SparkSession, *, quick: bool) -> list[dict[str, Any]]:
             stabilization=stabilization,
             reconcile=reconcile,
         )
-        found.append(silenced(session, policy, seconds))
-        say(f"reconcile: {found[-1]}")
+        found.append(log.once("silences", number, partial(silenced, session, policy, seconds)))
+        say(f"reconcile: {number + 1} of {len(runs)}: {found[-1]}")
     return found
 
 
@@ -140,15 +147,16 @@ def _goals(silences: list[dict[str, Any]]) -> list[Goal]:
     ]
 
 
-def _figures(session: SparkSession) -> dict[str, list[dict[str, Any]]]:
+def _figures(session: SparkSession, log: ResultLog) -> dict[str, list[dict[str, Any]]]:
     """For the record: against αX, the length of a chain, and state size and rate."""
     by_alpha = [
-        silenced(session, tether.Available(delay=X, alpha=alpha, failure=failure), 5)
+        partial(silenced, session, tether.Available(delay=X, alpha=alpha, failure=failure), 5)
         for failure in ("process", "delay")
         for alpha in (0.2, 0.5, 0.8)
     ]
     by_state = [
-        silenced(
+        partial(
+            silenced,
             session,
             tether.Available(delay=X, alpha=0.4, reconcile=reconcile),
             5,
@@ -159,7 +167,8 @@ def _figures(session: SparkSession) -> dict[str, list[dict[str, Any]]]:
         for entries, rate in ((0, 1_500), (4_000_000, 1_500), (0, 15_000))
     ]
     by_length = [
-        chained(
+        partial(
+            chained,
             session,
             tether.Available(delay=X, alpha=ALPHA, failure=each, stabilization=each),
             length,
@@ -168,7 +177,14 @@ def _figures(session: SparkSession) -> dict[str, list[dict[str, Any]]]:
         for each in ("process", "delay")
         for length in (1, 2, 3)
     ]
-    return {"figure_9": by_alpha, "figure_11": by_length, "figure_12": by_state}
+    figures = {"figure_9": by_alpha, "figure_11": by_length, "figure_12": by_state}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, runs in figures.items():
+        found[name] = []
+        for number, run_one in enumerate(runs):
+            found[name].append(log.once(name, number, run_one))
+            say(f"reconcile: {name}, {number + 1} of {len(runs)}: {found[name][-1]}")
+    return found
 
 
 def _writer(path: Path, **about: Any) -> ExchangeWriter:
@@ -224,12 +240,12 @@ def _union(session: SparkSession, directory: Path, rows: int) -> Measurement:
 
 
 def _timed(stream: DataFrame, rows: int) -> Measurement:
-    """An aggregate over all rows of every epoch, so that every row is really looked at."""
+    """An aggregate over all rows and columns of every epoch, so that all of it is really read."""
     found = []
 
     def each(batch: DataFrame, epoch: int) -> None:
         del epoch
-        found.append(batch.selectExpr("count(*)", "sum(value % 1000)").collect()[0])
+        found.append(batch.selectExpr("count(*)", "sum(value % 1000)", "sum(key)").collect()[0])
 
     with scratch() as work:
         writer = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(work))
@@ -294,50 +310,51 @@ def _delays(
 # ---- switching -------------------------------------------------------------------------------------
 
 
-def _switch(session: SparkSession, seed: int, repeats: int) -> list[dict[str, Any]]:
+def _switch(session: SparkSession, log: ResultLog, repeats: int) -> list[dict[str, Any]]:
     """Two replicas of an input; the one that is followed stops. Epochs until rows of the other come."""
-    del seed
-    return [_switch_once(session) for _ in range(repeats)]
+    return [log.once("switches", one, partial(_switch_once, session)) for one in range(repeats)]
 
 
 def _switch_once(session: SparkSession) -> dict[str, Any]:
-    given: list[tuple[float, float]] = []
-    """When each epoch was given, and its newest row."""
-
-    def each(batch: DataFrame, epoch: int) -> None:
-        del epoch
-        newest = batch.selectExpr("max(value)").collect()[0][0]
-        given.append((time.time(), (newest or 0) / 1e6))
+    given: list[tuple[float, int]] = []
+    """When each epoch was given, and the replica that its rows came from."""
 
     with scratch() as directory:
+        checkpoint = str(directory / "ck")
+
+        def each(batch: DataFrame, epoch: int) -> None:
+            batch.selectExpr("max(value)").collect()
+            (taken,) = end_of(checkpoint, epoch).taken
+            given.append((time.time(), taken.replica))
+
         writers = [_writer(directory / name, replicated=True) for name in "ab"]
         stream = tether.subscribe(
             session, [[str(directory / name) for name in "ab"]], reader="bench", bucket=0.1
         )
         query = (
-            stream.writeStream.foreachBatch(each)
-            .option("checkpointLocation", str(directory / "ck"))
-            .start()
+            stream.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint).start()
         )
-        died, before = 0.0, 0
+        living, died_after = set(range(len(writers))), 0
         try:
             for epoch in itertools.count():
+                if not died_after and len(given) >= 10:
+                    died_after, followed = len(given), given[-1][1]
+                    living.remove(followed)
                 now = int(time.time() * 1e6)
-                times = now - np.arange(50) * 1_000
-                if not died and len(given) >= 10:
-                    died, before = time.time(), len(given)
-                for writer in writers[1 if died else 0 :]:
-                    _add(writer, epoch, times, now, hashed=True)
-                if died and len(given) >= before + 10:
+                for number in living:
+                    _add(writers[number], epoch, now - np.arange(50) * 1_000, now, hashed=True)
+                if died_after and len(given) >= died_after + 10:
                     break
                 time.sleep(0.1)
         finally:
             query.stop()
-    # Rows that are newer than its death are of the other one.
-    later = [number for number, (_, newest) in enumerate(given) if newest > died]
+    # An epoch that was at work when it died counts too.
+    later = [
+        at for at, (_, replica) in enumerate(given) if at >= died_after and replica != followed
+    ]
     gaps = [two[0] - one[0] for one, two in itertools.pairwise(given[3:])]
     return {
-        "epochs": later[0] - before + 1,
+        "epochs": later[0] - died_after + 1,
         "worst_gap_ms": round(1e3 * max(gaps), 1),
         "usual_gap_ms": round(1e3 * statistics.median(gaps), 1),
     }

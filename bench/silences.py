@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import tether
+from bench.silence_picture import draw
 from bench.streams import scratch
 from tether.cli.session import open_session
 from tether.sources.exchange.files import write_files
@@ -152,6 +153,7 @@ class Feed(threading.Thread):
                 if number == INPUTS - 1:
                     self._held.append(times)
                     if self._cut.is_set():
+                        self.cut_between[0] = min(self.cut_between[0], before)
                         continue
                     times = np.concatenate(self._held)
                     self._held.clear()
@@ -243,13 +245,13 @@ def silenced(
             time.sleep(seconds)
             feed.heal()
             healed = time.time()
-            ended = until(query, lambda: _caught_up(query, sink, feed), patience)
+            ended = until(query, lambda: _caught_up(query, sink, feed, bucket), patience)
             told = time.time() - healed
             time.sleep(1.0)
             feed.end()
             last = feed.arrived[-1][0]
             end = int(last // (bucket * 1e6) * (bucket * 1e6))
-            until(query, lambda: stable_to(sink) >= end, 60)
+            until(query, lambda: stable_to(sink, bucket) >= end, 60)
             epochs = [each["durationMs"]["triggerExecution"] for each in query.recentProgress]
         finally:
             query.stop()
@@ -274,14 +276,15 @@ def until(query: Query, what: Any, seconds: float) -> bool:
     return True
 
 
-def _caught_up(query: Query, sink: Sink, feed: Feed) -> bool:
-    return query.healing() is None and stable_to(sink) >= feed.cut_between[1]
+def _caught_up(query: Query, sink: Sink, feed: Feed, bucket: float) -> bool:
+    return query.healing() is None and stable_to(sink, bucket) >= feed.cut_between[1]
 
 
-def stable_to(sink: Sink) -> int:
-    """Tuple time to which stable rows have come."""
+def stable_to(sink: Sink, bucket: float) -> int:
+    """Tuple time to which stable rows have come: the end of the newest bucket, which comes whole."""
     newest = [got[:, 0].max() for _, kind, got in sink.given[-20:] if kind == "stable" and len(got)]
-    return int(max(newest) // 4) + 150_000 if newest else 0
+    size = int(bucket * 1e6)
+    return (int(max(newest) // 4) // size + 1) * size if newest else 0
 
 
 def judged(
@@ -306,7 +309,7 @@ def judged(
         values = got[:, 0]
         new = values[(values // 4 >= warm * 1e6) & (values // 4 < end)]
         # What the missing input sent late is no new row: it was not there to be answered.
-        late = (new % 4 == INPUTS - 1) & (new // 4 >= cut - CHUNK * 2e6) & (new // 4 < back)
+        late = (new % 4 == INPUTS - 1) & (new // 4 >= cut) & (new // 4 < back)
         fresh = np.array([v for v in new[~late].tolist() if v not in answered], np.int64)
         answered.update(fresh.tolist())
         if not len(fresh):
@@ -346,38 +349,6 @@ def _in_epoch_order(sink: Sink) -> NDArray[np.int64]:
         [got[:, 0].min() // 4 for _, kind, got in sink.given if kind == "stable" and len(got)],
         np.int64,
     )
-
-
-# ---- a picture -------------------------------------------------------------------------------------
-
-
-def draw(sink: Sink, feed: Feed, policy: tether.Available, warm: float, path: Path) -> None:
-    """How late the newest answer of each epoch was, over time."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - only for pictures
-
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    begin = warm - 3
-    cut, back = (at / 1e6 - begin for at in feed.cut_between)
-    axes.axvspan(cut, back, color="0.92", label="one input of three is cut off")
-    for kind, color, label in (
-        ("stable", "#1b7837", "stable answers"),
-        ("tentative", "#d95f02", "tentative answers"),
-    ):
-        points = [
-            (at - begin, at - got[:, 0].max() / 4e6)
-            for at, told, got in sink.given
-            if told == kind and len(got) and at > begin and got[:, 0].max() / 4e6 < at
-        ]
-        if points:
-            axes.plot(*zip(*points, strict=True), "o", ms=3.5, color=color, label=label)
-    axes.axhline(policy.delay, color="0.4", lw=0.8, ls="--")
-    axes.annotate("X", (0.1, policy.delay), fontsize=9, va="bottom")
-    axes.set(
-        xlabel="seconds", ylabel="seconds after its newest row", xlim=(0, None), ylim=(0, None)
-    )
-    axes.legend(loc="upper right", fontsize=8, frameon=False)
-    figure.savefig(path)
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench.contenders.slow_session import slow_settings
 from bench.counts import DISTINCT, KEYS, LOADING, ROWS, _epochs, _truth
 from bench.harness import Experiment, Goal, say
 from bench.sql_kills import measure_kills
@@ -24,6 +23,7 @@ from bench.sql_runs import (
 from bench.streams import scratch
 from tether.cli.session import open_session
 from tether.testing.epochs import write_epochs
+from tether.testing.slow_store import slow_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,8 @@
 
 Programs run on the shipped runtime in one process each, and an independent judge looks at every answer
 (``docs/truth.md``). What planted faults (``make mutants``) and the kills of the tests (``make test``)
-have shown is read from ``.truth``, where it is of this commit.
+have shown is read from ``.truth``, where it is of this commit. Programs are kept there as they end: with
+``--resume`` those that are there do not run again, but for findings of an earlier code.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mutants.commit import commit
+from mutants.reading import catalogue
+from mutants.results import known
 
 from bench.harness import Goal, environment, say
 from tether.testing.fuzz.many import outcomes
+from tether.testing.fuzz.record import Record
 from tether.testing.fuzz.summary import Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROGRAMS, QUICK = 20_000, 400
 SEEDS_APART = 1_000_000
@@ -30,10 +37,14 @@ ROOT = Path(__file__).parents[1]
 MUTANTS, KILLS = ROOT / ".truth" / "mutants.json", ROOT / ".truth" / "kills.json"
 
 
-def run(*, quick: bool, seed: int) -> dict[str, Any]:
+def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
     at_start = environment(seed, os.getloadavg()[0])
     first, programs = seed * SEEDS_APART, QUICK if quick else PROGRAMS
-    summary = _judged(first, programs)
+    seeds, record = range(first, first + programs), Record()
+    _judge(record.missing(seeds) if resume else seeds, record)
+    summary = Summary()
+    for each in seeds:
+        summary.add(each, record.ran[each].outcome)
     middle, high = summary.loose(0.5), summary.loose(0.95)
     nothing = "no answer was wrong"
     goals = [
@@ -59,6 +70,8 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
             "ended_early_in_good_order": summary.ended,
             "wrong_answers": len(summary.looseness),
             "seeds_with_findings": summary.seeds,
+            "seeds_with_findings_mended": sorted(record.mended.intersection(seeds)),
+            "programs_by_code": record.by_code(seeds),
             "findings": dict(summary.findings),
             "struck": {f"{act} at {at}": n for (at, act), n in sorted(summary.struck.items())},
         },
@@ -71,23 +84,27 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
     }
 
 
-def _judged(first: int, programs: int) -> Summary:
+def _judge(seeds: Sequence[int], record: Record) -> None:
     summary, told = Summary(), time.monotonic()
-    for seed, outcome in outcomes(first, first + programs, None, os.cpu_count() or 1):
+    say(f"truth: {len(seeds)} programs to run")
+    for seed, outcome in outcomes(seeds, None, os.cpu_count() or 1):
+        record.add(seed, outcome)
         summary.add(seed, outcome)
         for finding in outcome.findings[:1]:
             say(f'truth: FOUND: {finding}; again: make fuzz ARGS="--replay {seed}"')
         if time.monotonic() - told > 10:
             told = time.monotonic()
             say(f"truth: {summary.line()}")
-    return summary
 
 
 def _mutants(*, quick: bool, seed: int) -> Goal:
-    """Planted faults that no test notices: what is known of this commit, or found out now."""
+    """Planted faults that no test notices: what is known and holds still, or found out now."""
     name = "truth.mutants_surviving"
     if not (ROOT / "mutants").is_dir():
         return Goal(name, "<=", 0, None, "make mutants is not here")
+    tries = [one for one in catalogue() if not one.survives]
+    if len(known(tries)) == len(tries):
+        return Goal(name, "<=", 0, 0)  # a test has noticed each, and all of that holds still
     report = _of_this_commit(MUTANTS)
     if report is None or (report["quick"] and not quick):
         say("truth: planting faults")

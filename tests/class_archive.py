@@ -8,7 +8,6 @@ itself refuses a file that fits neither it nor Spark's jars, and goes on.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import subprocess
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import pyspark
 
+from tether.testing.cluster import linked_home
+
 HOME = Path(sys.prefix) / "spark-home"
 """Spark's folder, under one name for all: Java compares the paths of jars as they are written."""
 _FOR_TESTS = "-XX:TieredStopAtLevel=1"
@@ -25,12 +26,8 @@ _FOR_TESTS = "-XX:TieredStopAtLevel=1"
 
 
 def spark_home() -> Path:
-    """Links to Spark's own folders; a local-cluster writes its executors' files beside them."""
-    HOME.mkdir(exist_ok=True)
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        with contextlib.suppress(FileExistsError):  # another process of the tests was faster
-            (HOME / entry.name).symlink_to(entry)
-    return HOME
+    """Spark's folder under that name."""
+    return linked_home(HOME)
 
 
 def archive() -> Path:

@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from tests import chaos_progress, chaos_summary, class_archive, kills
 
 from tether.cli.session import open_session
 from tether.data import DataFolder
+from tether.sql.settings import load_class
+from tether.testing.slow_store import FILE_SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +69,28 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Leave the long tests to those who ask for them."""
     if item.get_closest_marker("long") and not os.environ.get("TETHER_LONG"):
         item.add_marker(pytest.mark.skip(reason="long: run by make chaos, or with TETHER_LONG=1"))
+
+
+SECONDS = {"cluster": 30.0, "chaos": 8.0, "spark": 4.0}
+"""About how long a test with a mark takes; all others a tenth of a second."""
+
+
+@pytest.hookimpl(trylast=True)  # marks of folders come before
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the files, those that take longest come first.
+
+    Otherwise the last one may be long, and leave all processes but one idle.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    seconds: dict[Path, float] = defaultdict(float)
+    for item in items:
+        if not item.get_closest_marker("skip"):
+            seconds[item.path] += max(
+                (each for mark, each in SECONDS.items() if item.get_closest_marker(mark)),
+                default=0.1,
+            )
+    items.sort(key=lambda item: (-seconds[item.path], item.path))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -134,12 +159,10 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def slow_spark(spark: SparkSession) -> Iterator[SparkSession]:
     """The same session, which knows the benchmarks' slow store: ``slow:///path``."""
-    from bench.contenders.slow_session import slow_jar
-
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.sql(f"ADD JAR '{slow_jar()}'")
+    load_class(spark, FILE_SYSTEM)  # adds our jar
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    hadoop.set("fs.slow.impl", "tether.bench.SlowFileSystem")
+    hadoop.set("fs.slow.impl", FILE_SYSTEM)
     hadoop.setClassLoader(spark._jsparkSession.sharedState().jarClassLoader())
     yield spark
     spark.conf.set("spark.sql.shuffle.partitions", partitions)

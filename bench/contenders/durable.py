@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.contenders.slow_files import COUNT
+from tether.testing.slow_store import REQUESTS, requests
 
 if TYPE_CHECKING:
     from bench.contenders.course import Course
@@ -20,7 +20,5 @@ def durable_bytes(directory: str, folder: str) -> int:
 
 def request_count(course: Course) -> int:
     """Requests to the slow store so far, of Python and of the JVM; 0 where there is none."""
-    path = os.environ.get(COUNT)
-    if not course.scenario.store_latency or path is None or not Path(path).is_file():
-        return 0
-    return Path(path).stat().st_size
+    path = os.environ.get(REQUESTS)
+    return requests(Path(path)).number if path and course.scenario.store_latency else 0

@@ -48,6 +48,7 @@ def operators(course: Course, policy: Any) -> Measurement:
                 tolerance=policy,
                 backup=f"{directory}/backup",
                 checkpoint=f"{directory}/checkpoint",
+                fold_at_source=True,
             )
         )
         query.processAllAvailable()

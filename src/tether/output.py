@@ -1,4 +1,4 @@
-"""What an operator emits: checked against its declared schema before Spark sees it."""
+"""The rows that an operator emits, checked against its declared schema before Spark gets them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Output:
         self._feedback: list[pa.RecordBatch] = []
 
     def emit(self, rows: pa.RecordBatch | pa.Table | dict[str, object]) -> None:
-        """Send rows on: to the next operator or the sink. Columns are matched by name."""
+        """Send rows to the next operator or to the sink. Columns are matched by name."""
         for batch in _batches(rows):
             self._pending.append(_fit(batch, self.schema, "output"))
             self.rows += batch.num_rows
 
     def feedback(self, rows: pa.RecordBatch | pa.Table | dict[str, object]) -> None:
-        """Send items back to the operator that ``feedback_to`` names; it gets them next epoch."""
+        """Send items back to the operator given as ``feedback_to``; it gets them in the next epoch."""
         if self.feedback_schema is None:
             raise OutputSchemaError(
                 "The operator sent feedback.",
@@ -46,12 +46,12 @@ class Output:
             self._feedback.append(_fit(batch, self.feedback_schema, "feedback"))
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """Give what was emitted since the last call, once."""
+        """Return what was emitted since the last call, and forget it."""
         pending, self._pending = self._pending, []
         yield from pending
 
     def drain_feedback(self) -> list[pa.RecordBatch]:
-        """Give the feedback sent since the last call, once."""
+        """Return the feedback that was sent since the last call, and forget it."""
         sent, self._feedback = self._feedback, []
         return sent
 

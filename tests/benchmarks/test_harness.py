@@ -110,6 +110,10 @@ def test_a_resumed_experiment_runs_only_what_is_missing(tmp_path: Path) -> None:
     third = Experiment("e", seed=1, repeats=2, log=ResultLog(path, identity, resume=True))
     third.measure({"a": absent, "b": absent})  # nothing is left to run
     assert [run.median_ms for run in third.runs["b"]] == [8.0, 1.0]
+    fourth = Experiment("e", seed=1, repeats=2, log=ResultLog(path, identity, resume=True))
+    assert fourth.recall("a", "b")
+    assert fourth.runs == third.runs
+    assert not fourth.recall("a", "c")
 
 
 def test_results_of_another_scenario_are_not_taken(tmp_path: Path) -> None:

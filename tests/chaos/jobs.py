@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,11 +12,10 @@ import msgspec
 from tests.chaos.matrix import POLICIES
 from tests.chaos.running import Outcome, Run, told
 from tests.chaos.workloads import WORKLOADS, written
-from tests.spark.commands import LONGEST_SECONDS
+from tests.jobs import end_of_log, run_job, say
 
 from tether.chaos.faults import Fault  # noqa: TC001 - msgspec reads the annotation
 from tether.testing.leftovers import Leftovers, arenas_of, is_locked
-from tether.testing.processes import kill, kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 
 EPOCHS = 18
 """As many as it takes to kill one executor at every point, with an epoch between two of them."""
-RESULT = "job: "
 
 
 class Order(msgspec.Struct):
@@ -62,31 +57,11 @@ class Job:
             self.process.arena_scope,
             list(faults),
         )
-        with (self.work / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", __name__, msgspec.json.encode(order).decode()],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=Path(__file__).parents[2],
-                env={
-                    **os.environ,
-                    **self.left.environment(),
-                },
-            )
-            try:
-                said, _ = process.communicate(timeout=2 * LONGEST_SECONDS)
-            finally:
-                kill_all(process.pid)
-                process.wait()
-        stayed = self.left.processes_after(120)
-        for pid in stayed:
-            kill(pid)
-        assert stayed == [], "processes have outlived their driver"
-        results = [line for line in said.splitlines() if line.startswith(RESULT)]
-        if not results:
+        ended = run_job(__name__, order, self.work, self.left)
+        assert ended.outlived == [], "processes have outlived their driver"
+        if ended.result is None:
             return None
-        outcome = Outcome(**json.loads(results[-1].removeprefix(RESULT)))
+        outcome = Outcome(**ended.result)
         outcome.told = told(self.work)
         outcome.events = Counter(outcome.events)
         outcome.output = written(self.work / "out")
@@ -100,7 +75,7 @@ class Job:
         return left
 
     def log(self) -> str:
-        return (self.work / "log").read_text()[-4000:]
+        return end_of_log(self.work)
 
 
 def main() -> None:
@@ -123,7 +98,7 @@ def main() -> None:
     result = {
         name: getattr(outcome, name) for name in ("spent", "extra", "losses", "table", "events")
     }
-    print(RESULT + json.dumps(result), flush=True)
+    say(result)
     session.stop()
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from tests.chaos import truths
 from tests.spark.counting import skewed_keys
-from tests.spark.test_graphs import Ahead, Behind, Partial, Total
+from tests.spark.graph_operators import Ahead, Behind, Partial, Total
 
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.algorithms.features import DenseFeatures

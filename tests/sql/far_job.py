@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from bench.contenders.slow_files import Sums
-from bench.contenders.slow_session import slow_settings
 
 import tether
 from tether.cli.session import open_session
 from tether.testing.epochs import read_epochs
+from tether.testing.slow_store import slow_settings
 
 SCHEMA = "k bigint, v bigint"
 

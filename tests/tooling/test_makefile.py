@@ -80,7 +80,7 @@ def test_targets_set_up_what_they_need_and_pass_arguments(clone: Path, target: s
 def test_the_whole_suite_runs_unfiltered(clone: Path) -> None:
     planned = make(clone, "--dry-run", "test").splitlines()[-1]
     suite = ["PYTHONHASHSEED=0", "scripts/run", "python", "-m", "pytest"]
-    assert planned.split() == [*suite, "-n", "2", "--dist", "loadfile"]
+    assert planned.split() == [*suite, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def test_random_examples_are_the_same_in_every_run_but_those_that_look_for_new_ones(
