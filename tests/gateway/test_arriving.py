@@ -150,7 +150,7 @@ def test_a_part_of_which_the_disk_gives_the_beginning_up_is_not_written(
         stream.put("a", first, rows("a", first, 10))
     saver.hand_over(items.backlog.after)
     with saver.order:
-        begun, _ = saver._write(0, items.backlog.after(0)[:1], Entry())
+        begun, _ = saver._write(items.backlog.after(0)[:1], Entry())
 
     def fails(_descriptor: int) -> None:
         raise OSError(5, "Input/output error")
@@ -179,6 +179,6 @@ def test_an_entry_after_a_hole_is_not_written(tmp_path: Path) -> None:
     log.begin(Entry())
     size = log.nbytes
     with pytest.raises(StoreFailedError):
-        log.write(Entry(runs=(SavedRun(11, "a", 11, 1, 0),)), after=10)
+        log.write(Entry(runs=(SavedRun(11, "a", 11, 1, 0),)))
     assert log.nbytes == size
     log.close()

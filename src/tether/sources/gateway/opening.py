@@ -52,6 +52,8 @@ def resume(log: SegmentLog, found: list[FoundEntry], marks: Marks | None) -> Ope
         if log.damaged:
             # Items that were durable cannot be read: how many, their numbers say.
             lost = replace(lost, at_most=lost.at_most + _unreadable(found, committed, safe))
+        elif log.missing:
+            lost = replace(lost, at_most=lost.at_most + log.missing)
         if lost.at_most:
             account = replace(account, losses=(*account.losses, lost))
     state = recovered(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -32,14 +32,6 @@ _threads = ThreadPoolExecutor(2 * AT_A_TIME, thread_name_prefix="saver")
 """Of all streams: they share the disk, too."""
 
 
-class _Part(NamedTuple):
-    """Items that were handed over together."""
-
-    begin: int
-    """The item before them, which must have been written first."""
-    runs: list[HeldRun]
-
-
 class Saver:
     """Writes the items of one stream to its log.
 
@@ -54,8 +46,8 @@ class Saver:
         """Held while an entry is written: entries are in the order in which they are true."""
         self._flying = 0
         self._landed = threading.Condition()
-        self._parts: deque[_Part] = deque()
-        """Handed over and not written yet, in order."""
+        self._parts: deque[list[HeldRun]] = deque()
+        """Handed over together and not written yet, in order."""
         self._handed = 0
         """Newest item that has been handed over."""
         self.saves = 0
@@ -83,11 +75,10 @@ class Saver:
             after: Gives the runs with numbers above one, in order.
         """
         with self._landed:
-            begin = max(self._handed, self.log.written)
-            runs = after(begin)
+            runs = after(max(self._handed, self.log.written))
             if not runs:
                 return
-            self._parts.append(_Part(begin, runs))
+            self._parts.append(runs)
             self._handed = runs[-1].last
             self._flying += 1
         _threads.submit(self._carry)
@@ -120,7 +111,7 @@ class Saver:
             new = [run for run in runs if run.number > begin]
             if not new and entry is None:
                 return False
-            written, packed = self._write(begin, new, entry or Entry())
+            written, packed = self._write(new, entry or Entry())
         self._sync(new, written, packed)
         return True
 
@@ -131,12 +122,11 @@ class Saver:
                 if not self._parts:
                     return  # one before it could not be written
                 part = self._parts.popleft()
-                # Looked at once: should the disk give it up now, what follows it must not be written.
-                begin = max(part.begin, self.log.written)
-                new = [run for run in part.runs if run.number > begin]
+                begin = self.log.written
+                new = [run for run in part if run.number > begin]
                 if not new:
                     return  # somebody could not wait, and has written it
-                written, packed = self._write(begin, new, Entry())
+                written, packed = self._write(new, Entry())
             self._sync(new, written, packed)
         except StoreFailedError:  # it is not in the log, nor what came after it: handed over again
             with self._landed:
@@ -147,10 +137,11 @@ class Saver:
                 self._flying -= 1
                 self._landed.notify_all()
 
-    def _write(self, begin: int, runs: list[HeldRun], entry: Entry) -> tuple[Written, PackedRuns]:
+    def _write(self, runs: list[HeldRun], entry: Entry) -> tuple[Written, PackedRuns]:
+        """Write runs, which the log refuses where it has given up what comes before them."""
         packed = packed_runs(runs)
         entry = replace(self._note(entry), runs=tuple(packed.saved))
-        return self.log.write(entry, packed.body, after=begin), packed
+        return self.log.write(entry, packed.body), packed
 
     def _sync(self, runs: list[HeldRun], written: Written, packed: PackedRuns) -> None:
         packed.placed(runs, self.log.sync(written))

@@ -26,6 +26,7 @@ from tether.backup.files import (
 from tether.sources.gateway.errors import StoreFailedError
 from tether.sources.gateway.facts import Facts
 from tether.sources.gateway.records import Entry, SavedRun, body_offset, packed, scan
+from tether.sources.gateway.syncs import SyncedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,10 +58,10 @@ class FoundEntry(NamedTuple):
 class Written:
     """An entry that has been written, and may be durable or not yet."""
 
-    __slots__ = ("descriptor", "done", "entry", "places", "start", "void")
+    __slots__ = ("done", "entry", "file", "places", "start", "void")
 
-    def __init__(self, entry: Entry, places: list[Place], start: int, descriptor: int) -> None:
-        self.entry, self.places, self.start, self.descriptor = entry, places, start, descriptor
+    def __init__(self, entry: Entry, places: list[Place], start: int, file: SyncedFile) -> None:
+        self.entry, self.places, self.start, self.file = entry, places, start, file
         self.done = self.void = False
         """Whether nobody needs to wait for it any more; and whether that is because it failed."""
 
@@ -81,7 +82,8 @@ class SegmentLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._descriptor = -1
+        self._file: SyncedFile | None = None
+        """The newest file, where it is open."""
         self._size = 0
         self._segments: list[_Segment] = []
         self.facts = Facts()
@@ -94,6 +96,8 @@ class SegmentLog:
         """What had to be cut off when the log was opened."""
         self.damaged: list[str] = []
         """Files before the newest that could not be read to their end."""
+        self.missing = 0
+        """Numbers between entries of the newest life that no entry has: never to be told as durable."""
         self.syncs = 0
         self._waiting: list[Written] = []
         """Written and not yet durable, in order."""
@@ -139,9 +143,18 @@ class SegmentLog:
                     places = _places(segment.path, one.body, one.entry.runs)
                     self._note(segment.number, one.entry.runs)
                     found.append(FoundEntry(one.entry, places))
+                    self._look_for_holes(one.entry)
                     self.facts.add(one.entry)
                     end = one.end
         return end, size
+
+    def _look_for_holes(self, entry: Entry) -> None:
+        if (entry.life or 0) > self.facts.life:  # what was missing until then has been told
+            self.missing = 0
+        durable = self.facts.backed_up
+        for first, last in _numbers(entry):
+            self.missing += max(0, first - durable - 1)
+            durable = max(durable, last)
 
     def begin(self, entry: Entry) -> None:
         """Start a new file with all that is known, and one more entry: durable when this returns."""
@@ -164,42 +177,40 @@ class SegmentLog:
         """
         return self.sync(self.write(entry, body))
 
-    def write(
-        self, entry: Entry, body: Sequence[pa.Buffer] = (), *, after: int | None = None
-    ) -> Written:
+    def write(self, entry: Entry, body: Sequence[pa.Buffer] = ()) -> Written:
         """Append an entry that is durable only after ``sync``; others may be written meanwhile.
 
         Args:
             entry: What happened.
             body: The batches of its runs, in order.
-            after: An item that must have been written before.
 
         Raises:
-            StoreFailedError: The disk did not take it, or had to give up what comes before it; nothing
-                of it is left.
+            StoreFailedError: The disk did not take it, or had to give up items that come before its own;
+                nothing of it is left.
         """
-        record = packed(entry, body)
+        record, numbers = packed(entry, body), _numbers(entry)
         with self._lock:
-            if after is not None and after > self.written:
-                raise self._failed(OSError(errno.EIO, os.strerror(errno.EIO)))
             if self._size > SEGMENT_BYTES:
                 with contextlib.suppress(StoreFailedError):  # the next one tries again
                     self._land(self._waiting)
                     self._roll()
+            # Looked at last: a file's end may have had to give up what was waiting for the disk.
+            if self._file is None or (numbers and numbers[0][0] > self.written + 1):
+                raise self._failed(OSError(errno.EIO, os.strerror(errno.EIO)))
             start = self._size
             try:
-                write_all(self._descriptor, record)
+                write_all(self._file.descriptor, record)
             except OSError as error:
                 self._cut(start)
                 raise self._failed(error) from error
             self._size = start + sum(len(part) for part in record)
             here = self._segments[-1]
             places = _places(here.path, start + body_offset(record), entry.runs)
-            written = Written(entry, places, start, self._descriptor)
+            written = Written(entry, places, start, self._file)
             self._waiting.append(written)
             self._note(here.number, entry.runs)
-            if entry.runs:
-                self.written = entry.runs[-1].number + entry.runs[-1].items - 1
+            if numbers:
+                self.written = max(self.written, numbers[-1][1])
         return written
 
     def sync(self, written: Written) -> list[Place]:
@@ -213,7 +224,7 @@ class SegmentLog:
         error: OSError | None = None
         if not written.done:
             try:
-                os.fdatasync(written.descriptor)
+                written.file.sync()
             except OSError as raised:
                 error = raised
         with self._lock:
@@ -230,9 +241,9 @@ class SegmentLog:
         waiting = list(waiting)
         if not waiting:
             return
-        if not synced:
+        if not synced and self._file is not None:
             try:
-                os.fdatasync(self._descriptor)
+                self._file.sync()
             except OSError as error:
                 self._give_up()
                 raise self._failed(error) from error
@@ -257,10 +268,11 @@ class SegmentLog:
         self.written = self.facts.backed_up
 
     def _cut(self, size: int) -> None:
+        assert self._file is not None
         with contextlib.suppress(OSError):  # best effort: readers recognise a torn tail anyway
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self._file.descriptor, size)
         with contextlib.suppress(OSError):
-            os.lseek(self._descriptor, size, os.SEEK_SET)
+            os.lseek(self._file.descriptor, size, os.SEEK_SET)
         self._size = size
 
     def _failed(self, error: OSError) -> StoreFailedError:
@@ -288,9 +300,9 @@ class SegmentLog:
         with self._lock:
             with contextlib.suppress(StoreFailedError):
                 self._land(self._waiting)
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def _roll(self) -> None:
         number = self._segments[-1].number + 1 if self._segments else 1
@@ -301,6 +313,7 @@ class SegmentLog:
             try:
                 append_durably(descriptor, record)
                 sync_folder(self._folder)
+                file = SyncedFile(path, descriptor)
             except BaseException:
                 os.close(descriptor)
                 path.unlink(missing_ok=True)
@@ -311,17 +324,24 @@ class SegmentLog:
                 why=f"{path}: {error.strerror or error}.",
                 do="Free space on that disk, or give the gateway's user the right to write there.",
             ) from error
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        if self._file is not None:
+            self._file.close()
             self._sizes[self._segments[-1].number] = self._size
             self._elder_bytes += self._size
-        self._descriptor, self._size = descriptor, sum(len(part) for part in record)
+        self._file, self._size = file, sum(len(part) for part in record)
         self._segments.append(_Segment(path, number))
 
     def _note(self, segment: int, runs: Sequence[SavedRun]) -> None:
         if runs:
             last = runs[-1].number + runs[-1].items - 1
             self._newest[segment] = max(last, self._newest.get(segment, 0))
+
+
+def _numbers(entry: Entry) -> list[tuple[int, int]]:
+    """First and last number of each run and boundary, in order."""
+    numbers = [(run.number, run.number + run.items - 1) for run in entry.runs]
+    numbers += [(boundary.number, boundary.number) for boundary in entry.boundaries]
+    return sorted(numbers)
 
 
 def _places(segment: Path, offset: int, runs: Sequence[SavedRun]) -> list[Place]:

@@ -1,0 +1,104 @@
+"""A disk that fails says so once to everybody who asks; nobody may take what it lost for durable."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.gateway.test_stream import crash, held, opened, rows
+
+from tether.backup.files import write_all
+from tether.sources.gateway import segments
+from tether.sources.gateway.errors import StoreFailedError
+from tether.sources.gateway.records import Entry, SavedRun, packed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_of(first: int, items: int = 10) -> Entry:
+    return Entry(runs=(SavedRun(first, "a", first, items, 8),))
+
+
+def log_at(folder: Path) -> segments.SegmentLog:
+    log = segments.SegmentLog(folder)
+    log.read()
+    log.begin(Entry())
+    return log
+
+
+def fails(_descriptor: int) -> None:
+    raise OSError(5, "Input/output error")
+
+
+def test_a_sync_does_not_take_another_ones_failure_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel does it: each open descriptor hears of a failed write once, then of success."""
+    log = log_at(tmp_path / "log")
+    heard: defaultdict[int, bool] = defaultdict(bool)
+    consumed, report = threading.Event(), threading.Event()
+
+    def sync(descriptor: int) -> None:
+        if heard[descriptor]:
+            return
+        heard[descriptor] = True
+        if not consumed.is_set():  # the first to hear of it is slow to say so
+            consumed.set()
+            assert report.wait(60)
+        fails(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    elder, newer = log.write(run_of(1)), log.write(run_of(11))
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(log.sync, elder)
+        assert consumed.wait(60)
+        with pytest.raises(StoreFailedError):
+            log.sync(newer)
+        report.set()
+        with pytest.raises(StoreFailedError):
+            slow.result()
+    assert (log.facts.backed_up, log.written) == (0, 0)
+    log.close()
+
+
+def test_what_a_files_end_gives_up_is_not_followed_by_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_at(tmp_path / "log")
+    log.write(run_of(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(segments, "SEGMENT_BYTES", 1)
+        broken.setattr(os, "fdatasync", fails)
+        with pytest.raises(StoreFailedError):
+            log.write(run_of(11))
+    assert (log.written, log.facts.backed_up) == (0, 0)
+    log.append(run_of(1))
+    assert log.facts.backed_up == 10
+    log.close()
+
+
+def test_items_that_a_log_lacks_in_its_middle_are_told_as_lost_once(tmp_path: Path) -> None:
+    """However that came about: their numbers are durable for nobody."""
+    stream = opened(tmp_path, max_lost=200)
+    stream.put("a", 1, rows("a", 1, 10))
+    stream._items.save()
+    crash(stream)
+    (newest,) = sorted((tmp_path / "s").glob("segment-*.log"))[-1:]
+    with newest.open("ab") as file:
+        batch = rows("a", 21, 10).serialize()
+        entry = Entry(runs=(SavedRun(21, "a", 21, 10, len(batch)),))
+        write_all(file.fileno(), packed(entry, [batch]))
+    again = opened(tmp_path, max_lost=200)
+    assert again.lost is not None
+    assert again.lost.at_most == 10
+    assert held(again) == [f"a{number}" for number in (*range(1, 11), *range(21, 31))]
+    crash(again)
+    third = opened(tmp_path, max_lost=200)
+    assert third.lost is None
+    assert [loss.at_most for loss in third._items.account.losses] == [10]
+    crash(third)
