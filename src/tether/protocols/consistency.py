@@ -43,9 +43,9 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
         stabilization: The same for new buckets while late ones are put right; ``"suspend"``: they wait
             until all is.
         most: At most so many buckets in one release.
-        spare: (1 - α)X, seconds: how long the release before may take. A bucket that is delayed is
-            given that much before αX has passed: another one may be in hand when that is over. The
-            first of a failure is not, for nothing is in hand then.
+        spare: (1 - α)X, seconds: how long a release may take. Where that is short, at most half of
+            αX, a bucket that is delayed is given that much before αX has passed: another one may be in
+            hand when that is over. The first of a failure is not, for nothing is in hand then.
     """
 
     wait: float
@@ -56,8 +56,17 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def later_wait(self) -> float:
-        """How long buckets wait that come after the first of a failure, where they are delayed."""
-        return max(0.0, self.wait - self.spare)
+        """How long buckets wait that come after the first of a failure, where they are delayed.
+
+        Never so short that a bucket is given before its own rows have come: those that came later
+        would get no answer before the failure is over. Where a release has more time than that, it
+        is not late after another one either.
+
+        Example:
+            >>> Handling(wait=2.0, spare=1.0).later_wait, Handling(wait=1.0, spare=2.0).later_wait
+            (1.0, 1.0)
+        """
+        return self.wait - self.spare if self.spare <= self.wait / 2 else self.wait
 
 
 class Manager(msgspec.Struct, frozen=True, kw_only=True):
