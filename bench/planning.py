@@ -2,38 +2,58 @@
 
 PPA 2016, figures 12 to 14 in shape. Figures 12 and 13 run the paper's two queries, in one process, with
 every slot that has no copy lost: how much of the true answer is left, against the fidelity that the plan
-promised. Figure 14 compares planners on random topologies.
+promised. Figure 14 compares planners on random topologies. With ``--resume`` a run that was interrupted
+goes on: every chunk of topologies and every point of a curve is kept as it ends.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-import time
+from functools import partial
 from typing import Any
 
 from bench.harness import Goal, environment, say
 from bench.planning_queries import QUERIES, Point, fidelity_against_answers
-from bench.planning_topologies import SHARES, against_greedy, against_optimum, seconds_of_large
+from bench.planning_topologies import (
+    SHARES,
+    Compared,
+    against_greedy,
+    against_optimum,
+    seconds_of_large,
+)
+from bench.results import FOLDER, ResultLog, file_name
 
 SCARCE = (0.1, 1 / 3)
 """Parts of the slots that may be copied where copies are scarce."""
 
 
-def run(*, quick: bool, seed: int) -> dict[str, Any]:
+CHUNK = 5
+"""Topologies of a kind that are kept together."""
+
+
+def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
+    """Compare planners, then promises with answers.
+
+    Args:
+        quick: Fewer topologies, fewer numbers of copies.
+        seed: Of topologies and rows.
+        resume: Go on with a run that was interrupted: what has been measured is not measured again.
+    """
     at_start = environment(seed, os.getloadavg()[0])
-    began = time.monotonic()
     topologies = 8 if quick else 100
-    small = against_optimum(topologies, seed)
-    say(f"planning: against the optimum, {time.monotonic() - began:.0f} s")
-    random = against_greedy(topologies, seed)
-    say(f"planning: against greedy, {time.monotonic() - began:.0f} s")
-    answers = {query: fidelity_against_answers(query, quick=quick, seed=seed) for query in QUERIES}
-    say(f"planning: the paper's queries, {time.monotonic() - began:.0f} s")
-    seconds = [seconds_of_large(1_000, seed + at) for at in range(2 if quick else 5)]
+    path = FOLDER / "planning" / f"{file_name('planning', quick=quick)}.jsonl"
+    log = ResultLog(path, {"seed": seed, "topologies": topologies}, resume=resume)
+    small, left_out = _to_optimum(log, topologies, seed)
+    random = _to_greedy(log, topologies, seed)
+    answers = {
+        query: fidelity_against_answers(query, quick=quick, seed=seed, log=log) for query in QUERIES
+    }
+    large = [log.once("large", at, partial(_seconds, seed + at)) for at in range(2 if quick else 5)]
+    seconds = [one["seconds"] for one in large]
     scarce = [one for one in random if one.structured and SCARCE[0] <= one.share <= SCARCE[1]]
     goals = [
-        Goal("planning.sa_to_optimal", ">=", 0.95, statistics.fmean(small.ratios)),
+        Goal("planning.sa_to_optimal", ">=", 0.95, statistics.fmean(small)),
         Goal("planning.sa_to_greedy_scarce", ">=", 1.5, _ratio_of_means(scarce)),
         Goal("planning.fidelity_error_q1", "<=", 0.1, _error(answers["q1"])),
         Goal("planning.fidelity_error_q2", "<=", 0.1, _error(answers["q2"])),
@@ -48,9 +68,9 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         "spread_ms": [round(min(times), 1), round(max(times), 1)],
         "answer_checked": True,
         "detail": {
-            "compared_with_the_optimum": len(small.ratios),
-            "least_of_the_optimum": round(min(small.ratios), 4),
-            "too_large_for_the_optimum": small.left_out,
+            "compared_with_the_optimum": len(small),
+            "least_of_the_optimum": round(min(small), 4),
+            "too_large_for_the_optimum": left_out,
             "greedy_without_any_output": round(
                 statistics.fmean(one.greedy == 0 for one in scarce), 3
             ),
@@ -68,6 +88,41 @@ def run(*, quick: bool, seed: int) -> dict[str, Any]:
         },
         "figure_14": _means(random),
     }
+
+
+def _chunks(topologies: int, seed: int) -> list[list[int]]:
+    seeds = [seed * 10_000 + at for at in range(topologies)]
+    return [seeds[first : first + CHUNK] for first in range(0, topologies, CHUNK)]
+
+
+def _to_optimum(log: ResultLog, topologies: int, seed: int) -> tuple[list[float], int]:
+    """Structure-aware plans to the optimum; and how many topologies were too large for it."""
+    ratios: list[float] = []
+    left_out = 0
+    for number, seeds in enumerate(_chunks(topologies, seed)):
+        found = log.once("optimum", number, lambda: against_optimum(seeds)._asdict())  # noqa: B023 - called at once
+        ratios += found["ratios"]
+        left_out += found["left_out"]
+        _progress("against the optimum", number, topologies)
+    return ratios, left_out
+
+
+def _to_greedy(log: ResultLog, topologies: int, seed: int) -> list[Compared]:
+    found: list[Compared] = []
+    for number, seeds in enumerate(_chunks(topologies, seed)):
+        some = log.once("greedy", number, lambda: {"compared": against_greedy(seeds)})  # noqa: B023 - called at once
+        found += [Compared(*one) for one in some["compared"]]
+        _progress("against greedy", number, topologies)
+    return found
+
+
+def _progress(what: str, number: int, topologies: int) -> None:
+    done = min(CHUNK * (number + 1), topologies)
+    say(f"planning: {what}, {done} of {topologies} of each kind")
+
+
+def _seconds(seed: int) -> dict[str, float]:
+    return {"seconds": seconds_of_large(1_000, seed)}
 
 
 def _error(points: list[Point]) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,32 +50,27 @@ class Compared(NamedTuple):
     greedy: float
 
 
-@dataclass
-class Small:
+class Small(NamedTuple):
     """Structure-aware plans to the best there are."""
 
-    ratios: list[float] = field(default_factory=list)
-    left_out: int = 0
+    ratios: list[float]
+    left_out: int
 
 
-def against_greedy(topologies: int, seed: int) -> list[Compared]:
-    """Both planners on so many topologies of each specification."""
-    work = [(name, seed * 10_000 + at) for name in SPECIFICATIONS for at in range(topologies)]
+def against_greedy(seeds: list[int]) -> list[Compared]:
+    """Both planners on a topology of each specification and seed."""
+    work = [(name, seed) for name in SPECIFICATIONS for seed in seeds]
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
         return [one for some in pool.imap(_compared, work) for one in some]
 
 
-def against_optimum(topologies: int, seed: int) -> Small:
-    """Structure-aware plans to the optimum, on so many topologies of each small specification."""
-    work = [(at, seed * 10_000 + one) for at in range(len(SMALL)) for one in range(topologies)]
-    found = Small()
+def against_optimum(seeds: list[int]) -> Small:
+    """Structure-aware plans to the optimum, on a topology of each small specification and seed."""
+    work = [(at, seed) for at in range(len(SMALL)) for seed in seeds]
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
-        for ratios in pool.imap(_to_optimum, work):
-            if ratios is None:
-                found.left_out += 1
-            else:
-                found.ratios += ratios
-    return found
+        found = list(pool.imap(_to_optimum, work))
+    known = [ratios for ratios in found if ratios is not None]
+    return Small([one for ratios in known for one in ratios], len(found) - len(known))
 
 
 def seconds_of_large(slots: int, seed: int) -> float:

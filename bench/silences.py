@@ -259,6 +259,8 @@ def silenced(
             draw(sink, feed, policy, warm, picture)
         return judged(sink, feed, policy, (warm, healed), end) | {
             "seconds": seconds,
+            "rate": rate,
+            "entries": entries,
             "reconcile_s": round(told, 2) if ended else None,
             "epoch_ms": float(np.median(epochs)) if epochs else None,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report import availability, bars, copies, curves, glance, page
+from bench.report import availability, bars, copies, curves, glance, page, silences
 from bench.report.load import load
 from tether.core.errors import TetherError
 
@@ -31,6 +31,11 @@ FIGURES = (
     availability.recovery_latency,
     availability.fidelity_through_failures,
     availability.cost_of_copies,
+    silences.against_alpha,
+    silences.against_length_of_failure,
+    silences.along_a_chain,
+    silences.checkpoint_and_undo,
+    silences.against_bucket,
 )
 
 

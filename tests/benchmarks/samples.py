@@ -186,3 +186,32 @@ def availability() -> dict[str, Any]:
             )
         ],
     }
+
+
+def reconcile() -> dict[str, Any]:
+    """An input falls silent."""
+
+    def run(**about: Any) -> dict[str, Any]:
+        told = {"x": 3.0, "alpha_x": 2.25, "worst_delay_s": 2.5, "tentative_rows": 12_000}
+        ways = {"failure": "process", "stabilization": "delay", "reconcile": "checkpoint"}
+        sizes = {"seconds": 5, "rate": 1_500, "entries": 0, "reconcile_s": 1.5}
+        return {**told, **ways, **sizes, **about}
+
+    figures = {
+        "figure_9": [run(failure=way, alpha_x=at) for way in ("process", "delay") for at in (1, 2)],
+        "figure_11": [run(length=length) for length in (1, 2, 3)],
+        "figure_12": [
+            run(reconcile=way, entries=entries)
+            for way in ("checkpoint", "undo")
+            for entries in (0, 4_000_000)
+        ],
+    }
+    return {
+        "experiment": "reconcile",
+        "environment": ENVIRONMENT,
+        "results": [],
+        "goals": [],
+        "silences": [run(seconds=seconds) for seconds in (2, 6, 15)],
+        "delay_by_bucket": [{"bucket_s": at, "mean_delay_ms": 300 * at} for at in (0.1, 0.5)],
+        "figures": figures,
+    }

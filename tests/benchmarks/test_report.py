@@ -25,7 +25,7 @@ pytest.importorskip("matplotlib")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     kinds = (samples.peers, samples.thresholds, samples.recovery, samples.tolerance)
-    for make in (*kinds, samples.planning, samples.availability):
+    for make in (*kinds, samples.planning, samples.availability, samples.reconcile):
         report = make()
         (folder / f"{report['experiment']}.json").write_text(json.dumps(report))
     return folder
@@ -38,6 +38,7 @@ def test_every_kind_of_picture_is_drawn_and_is_well_formed(folder: Path) -> None
     wanted |= {"throughput-0", "throughput-1"}
     wanted |= {"planning-accuracy", "planning-queries", "planning-random"}
     wanted |= {"availability-latency", "availability-racks", "availability-cost"}
+    wanted |= {f"silence-{of}" for of in ("alpha", "length", "chain", "reconcile", "bucket")}
     assert wanted <= names
     for plot in plots:
         ET.fromstring(plot.svg)
