@@ -28,8 +28,10 @@ class Available(MiniBatch):
     up in every epoch, as under ``MiniBatch``.
 
     Guarantee: stable rows are those of a run in which nothing ever failed, and none is ever withdrawn
-    (DPC 2005 §3.5, properties 3 and 4). A row's result, of either kind, comes within X as long as a
-    bucket is processed within (1 - α)X and ``stabilization`` is not ``"suspend"``.
+    (DPC 2005 §3.5, properties 3 and 4). A row's result, of either kind, comes within X, whatever inputs
+    fail and when, as long as an epoch takes at most a third of (1 - α)X and ``stabilization`` is not
+    ``"suspend"``. Where one input fails once, an epoch may take (1 - α)X, and a third of what a bucket
+    leaves of X.
 
     Args:
         delay: X, seconds: the longest that a row may wait for its first answer.

@@ -39,13 +39,11 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
         wait: αX, seconds: how long the first row of a bucket waits for the others before the bucket is
             given without them. ``math.inf``: for ever, so that nothing is ever tentative.
         failure: ``"process"``: after the first wait, a bucket is given as soon as the inputs that are
-            there have ended it. ``"delay"``: each waits αX.
+            there have ended it. ``"delay"``: each waits nearly αX.
         stabilization: The same for new buckets while late ones are put right; ``"suspend"``: they wait
             until all is.
         most: At most so many buckets in one release.
-        spare: (1 - α)X, seconds: how long a release may take. Where that is short, at most half of
-            αX, a bucket that is delayed is given that much before αX has passed: another one may be in
-            hand when that is over. The first of a failure is not, for nothing is in hand then.
+        spare: (1 - α)X, seconds: how long a release may take.
     """
 
     wait: float
@@ -54,19 +52,23 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 1_000
     spare: float = 0.0
 
-    @property
-    def later_wait(self) -> float:
-        """How long buckets wait that come after the first of a failure, where they are delayed.
+    def delayed(self, releases: int) -> float:
+        """How long a bucket is delayed where so many releases may follow each other before its answer.
 
-        Never so short that a bucket is given before its own rows have come: those that came later
-        would get no answer before the failure is over. Where a release has more time than that, it
-        is not late after another one either.
+        While an input is missing there are two: one that was in hand when the bucket's time was over,
+        and its own. While late buckets are put right there are three: a stable one takes its turn
+        between them. So a bucket is given earlier than αX, as if each of them took all of (1 - α)X, or
+        a third of X where that is less: three that take longer come too late without any delay.
 
         Example:
-            >>> Handling(wait=2.0, spare=1.0).later_wait, Handling(wait=1.0, spare=2.0).later_wait
-            (1.0, 1.0)
+            >>> patient, eager = Handling(wait=2.7, spare=0.3), Handling(wait=1.0, spare=2.0)
+            >>> [round(patient.delayed(releases), 3) for releases in (2, 3)]
+            [2.4, 2.1]
+            >>> [eager.delayed(releases) for releases in (2, 3)]
+            [1.0, 0.0]
         """
-        return self.wait - self.spare if self.spare <= self.wait / 2 else self.wait
+        longest = self.wait + self.spare
+        return min(self.wait, longest - releases * min(self.spare, longest / 3))
 
 
 class Manager(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,7 @@ class Manager(msgspec.Struct, frozen=True, kw_only=True):
     following: tuple[int, ...] = ()
     """For each input, the replica that its rows were taken from last."""
     corrected_last: bool = True
-    """Whether the newest release was stable: the two kinds take turns where both are due."""
+    """Where both kinds are due they take turns: whether the next one is tentative."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,9 +206,10 @@ def manage(state: Manager, event: Look | TentativeLost, handling: Handling) -> S
         complete = state.stable  # as far as this one goes, the inputs are still missing
     entered: tuple[Instruction, ...] = ()
     if state.ahead > state.stable:
-        state, entered = _changed(
-            state, "stabilization" if complete > state.stable else "up-failure"
-        )
+        phase: Phase = "stabilization" if complete > state.stable else "up-failure"
+        # New buckets come first when corrections begin: they were not given early enough to wait longer.
+        state = replace(state, corrected_last=state.corrected_last or state.phase != phase)
+        state, entered = _changed(state, phase)
     state = replace(state, silent=_still_silent(state, event))
     new = _new_buckets(state, event, handling, complete)
     correct = complete > state.stable
@@ -254,31 +257,50 @@ def _new_buckets(state: Manager, look: Look, handling: Handling, complete: int) 
     correcting = state.ahead > state.stable and complete > state.stable
     if correcting and handling.stabilization == "suspend":
         return None
-    end = None
+    end, begun, silent = None, state.ahead > state.stable, state.silent
     first = _next_rows(look, state.ahead)
     while first is not None and (end is None or first < state.ahead + handling.most):
-        if not _due(state, look, handling, first, correcting=correcting):
+        # The first bucket of a failure always waits: most failures are short, and nobody notices them.
+        wait = _wait(handling, correcting=correcting) if begun else None
+        if not _due(look, handling, first, silent, wait):
             break
-        end = first + 1
+        # Those after it would be late if they waited as long: this release and another come first.
+        end, begun, silent = first + 1, True, silent | _behind(look, first + 1)
         first = _next_rows(look, end)
     return end
 
 
-def _due(state: Manager, look: Look, handling: Handling, bucket: int, *, correcting: bool) -> bool:
-    # The first bucket of a failure always waits: most failures are short, and nobody notices them.
-    first = state.ahead == state.stable
-    if look.now >= _arrived(look, bucket) + (handling.wait if first else handling.later_wait):
+def _wait(handling: Handling, *, correcting: bool) -> float:
+    """How long a bucket waits that comes after the first of a failure, even if all of it has come."""
+    way = handling.stabilization if correcting else handling.failure
+    return handling.delayed(3 if correcting else 2) if way == "delay" else 0.0
+
+
+def _due(
+    look: Look, handling: Handling, bucket: int, silent: frozenset[int], wait: float | None
+) -> bool:
+    arrived = _arrived(look, bucket)
+    if look.now >= arrived + handling.wait:
         return True
-    if first:
-        return False
-    if (handling.stabilization if correcting else handling.failure) != "process":
-        return False
-    there = [
-        max(each.reach for each in replicas)
+    return wait is not None and look.now >= arrived + wait and _ended(look, bucket, silent)
+
+
+def _ended(look: Look, bucket: int, silent: frozenset[int]) -> bool:
+    """Whether all rows of a bucket have come, from all inputs that are not silent.
+
+    Those that come after it was given have no answer before the failure is over.
+    """
+    there = set(range(len(look.inputs))) - silent
+    return bool(there) and not there & _behind(look, bucket + 1)
+
+
+def _behind(look: Look, end: int) -> frozenset[int]:
+    """Inputs of which rows of earlier buckets may still come."""
+    return frozenset(
+        number
         for number, replicas in enumerate(look.inputs)
-        if number not in state.silent
-    ]
-    return bool(there) and min(there) > bucket
+        if max(each.reach for each in replicas) < end
+    )
 
 
 def _tentative(state: Manager, look: Look, end: int) -> Step:
@@ -286,14 +308,11 @@ def _tentative(state: Manager, look: Look, end: int) -> Step:
     if state.ahead == state.stable:
         state, entered = _changed(state, "up-failure")
         done = (*entered, CopyState(bucket=state.stable))
-    late = [
-        number
-        for number, replicas in enumerate(look.inputs)
-        if max(each.reach for each in replicas) < end
-    ]
     state, switched = _follow(state, look, end, stable=False)
     given = Release(kind="tentative", first=state.ahead, end=end, replicas=state.following)
-    state = replace(state, ahead=end, silent=state.silent | frozenset(late), corrected_last=False)
+    state = replace(
+        state, ahead=end, silent=state.silent | _behind(look, end), corrected_last=False
+    )
     return state, (*done, *switched, given)
 
 
@@ -358,5 +377,8 @@ def _arrived(look: Look, bucket: int) -> float:
 
 def _next_deadline(state: Manager, look: Look, handling: Handling) -> float:
     first = _next_rows(look, state.ahead)
-    wait = handling.wait if state.ahead == state.stable else handling.later_wait
-    return float("inf") if first is None else _arrived(look, first) + wait
+    if first is None:
+        return float("inf")
+    sooner = state.ahead > state.stable and _ended(look, first, state.silent)
+    wait = _wait(handling, correcting=False) if sooner else handling.wait
+    return _arrived(look, first) + wait

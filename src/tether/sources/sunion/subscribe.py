@@ -196,12 +196,12 @@ def _check_alike(one: About, other: About, url: str) -> None:
 
 def _bucket(bucket: float, about: About, handling: Handling) -> int:
     size = amount("bucket", bucket, unit="seconds", zero=None, infinite=None)
-    if about.unit != "integer" and size >= handling.later_wait:
+    if about.unit != "integer" and size >= handling.wait:
         raise BadValueError(
-            f"bucket={bucket!r} is too long for rows that wait {handling.later_wait:g} s at most.",
+            f"bucket={bucket!r} is too long for rows that wait {handling.wait:g} s at most.",
             why="The first row of a bucket waits at least until the bucket is over. So buckets would be "
             "given before all their rows have come, though no input is missing.",
-            do=f"Give a bucket well below {handling.later_wait:g} s, or a longer delay.",
+            do=f"Give a bucket well below {handling.wait:g} s, or a longer delay.",
         )
     units = size if about.unit == "integer" else size * 1_000_000
     if units != int(units):
