@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,14 +17,16 @@ from tests.testing.twin_schedules import (
     epochs_as_one,
     forget_while_main_stands,
     happened,
+    in_the_background,
     merging,
     store_down_for_twins,
     wait_for,
 )
 
 import tether
-from tether.core.errors import BadValueError, QueryRefusedError
+from tether.core.errors import BadValueError, QueryRefusedError, TetherError
 from tether.spark.running.driver import EpochDriver
+from tether.spark.running.taking_over import TakingOver
 from tether.testing.fuzz.meaning import home
 
 LONG = pytest.mark.long
@@ -139,6 +143,58 @@ def test_a_query_that_cannot_be_healed_goes_on_within_its_bound(tmp_path):
     assert query.heal()  # the store is there again
     query.processAllAvailable()
     check_healed(query)
+    query.stop()
+
+
+def test_a_twin_takes_nothing_from_the_run_that_has_lost_something(tmp_path, monkeypatch):
+    """A twin loses a slot, too. What main has saved of it since its loss is whole, but not right."""
+    start, again = threading.Event(), []
+    monkeypatch.setattr(TakingOver, "await_first_answer", lambda *_: start.wait(30))
+    job = Job(tmp_path, tether.Approximate(40, heal=tether.Barrier(5), backup_target=0))
+    job.injector.at("before-attach", "forget", slot=1, epoch=7)
+    for epoch in (8, 9):  # one twin after the other
+        again.append(job.injector.at("before-attach", "forget", slot=1, epoch=epoch))
+        Path(again[-1].marker).touch()  # as if it had struck
+    query = job.start()
+    job.source.available = 10
+    errors = in_the_background(query)
+    wait_for((tmp_path / "checkpoint" / "commits" / "9").exists)
+    for fault in again:
+        Path(fault.marker).unlink()
+    start.set()
+    query.processAllAvailable()
+    assert errors == []
+    assert all(Path(fault.marker).exists() for fault in again)
+    told = [event.what for event in query.story() if event.what in ("twin", "twin-lost")]
+    assert told == ["twin", "twin-lost", "twin", "twin-lost", "twin"]
+    assert query.bound().spent == 0
+    sofar = Counter(key for keys in EPOCHS[:10] for key in keys)
+    assert {row["k"]: row["n"] for row in query.table("seen").collect()} == sofar
+    query.stop()
+
+
+EXACT = tether.Barrier(5, mode="sync", meanwhile="stale")
+
+
+@pytest.mark.parametrize(
+    ("policy", "point"),
+    [(HEALS, "after-take-over"), (EXACT, "after-take-over"), (EXACT, "after-note-removed")],
+)
+def test_a_take_over_that_fails_ends_the_query_and_the_next_one_is_whole(tmp_path, policy, point):
+    """Until the next start nobody knows what is durable; it must not wait for ever either."""
+    job = Job(tmp_path, policy)
+    job.injector.at("before-attach", "forget", slot=1, epoch=8)
+    job.injector.at(point, "raise")
+    query = job.start()
+    with pytest.raises((TetherError, RuntimeError), match="on purpose"):
+        query.processAllAvailable()
+    query.stop()
+    job.epochs = [*EPOCHS, [0, 1, 2]]
+    query = job.start()
+    query.processAllAvailable()
+    assert query.bound().spent == 0
+    counts = Counter(key for keys in job.epochs for key in keys)
+    assert {row["k"]: row["n"] for row in query.table("seen").collect()} == counts
     query.stop()
 
 

@@ -128,6 +128,9 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """Names the resident state, where it is not the query's own: a twin's."""
     after: Epoch | None = None
     """Where the rows of several epochs come as one, as ``epoch``: the epoch before the first of them."""
+    start: Epoch | None = None
+    """Of a twin: the epoch of the exact state that it starts from. A slot that finds no state of its own
+    restores that, whole, or the twin ends: later backups are of the run that has lost something."""
     stale: frozenset[Slot] = frozenset()
     """Slots that may continue from an old snapshot: what they give is tentative."""
     skipped: frozenset[Slot] = frozenset()

@@ -26,10 +26,15 @@ class Aside:
     Args:
         arena: Names the run's resident state; by default it is the query's.
         records: Whether what it does becomes durable.
+        start: Of a twin: the epoch of the exact state that it starts from.
     """
 
-    def __init__(self, arena: str = "", *, records: bool = True) -> None:
+    def __init__(
+        self, arena: str = "", *, records: bool = True, start: Epoch | None = None
+    ) -> None:
         self.arena, self.records = arena, records
+        self.start = start
+        """The only state that slots may restore, while the run is a twin: that of this epoch's end."""
         self.after: Epoch | None = None
         """While several epochs are run as one: the epoch before the first of them."""
         self._missing: frozenset[SlotId] = frozenset()
@@ -39,6 +44,10 @@ class Aside:
     def missing(self) -> frozenset[SlotId]:
         """Slots whose state lacks epochs, or that have none."""
         return self._missing
+
+    def become_main(self) -> None:
+        """The run is the query from now on."""
+        self.records, self.start = True, None
 
     def go_on_without(self, slots: Iterable[SlotId], how: Missing) -> None:
         """Continue although these slots, and those named before, lack epochs; record nothing."""

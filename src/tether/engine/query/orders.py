@@ -96,6 +96,7 @@ class SlotOrders:
             kept_version=behind.through if behind else NEVER,
             arena=books.aside.arena,
             after=books.aside.after if purpose == "epoch" else None,
+            start=books.aside.start,
             stale=books.aside.stale(name),
             skipped=books.aside.skipped(name),
             seats=None if self._copies is None else self._copies.seats(name),

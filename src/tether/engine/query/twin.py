@@ -54,7 +54,7 @@ def open_twin(
         feedback=plan.feedback,
         keeper=keeper_for(plan, log, ids),
         reports=plan.reports,
-        aside=Aside(arena, records=False),
+        aside=Aside(arena, records=False, start=snapshot),
     )
     committer = Committer(books, committed_epoch=snapshot, every_epoch=False, all_slots=False)
     for ledger in plan.ledgers.values():
@@ -123,7 +123,7 @@ def record_twin(runner: Runner[Any], epoch: Epoch, saved: Statuses) -> None:
             must end, and its next start finds out.
     """
     keeper = runner.books.keeper
-    runner.books.aside.records = True
+    runner.books.aside.become_main()
     runner.books.lineages.saved(epoch)
     if keeper is None:
         runner.committer.heal(epoch, saved)

@@ -78,7 +78,31 @@ def find(program: Program, slot: Slot, reason: str) -> Found:
             why="The engine does not know this strategy.",
             do="Name one of tether.policies.recovery.",
         )
-    return finder(program, slot, reason)
+    if program.control.start is None:
+        return finder(program, slot, reason)
+    return _exact_start(program, slot, reason, finder)
+
+
+def _exact_start(
+    program: Program, slot: Slot, reason: str, finder: Callable[[Program, Slot, str], Found]
+) -> Found:
+    """What a twin starts from: all that is durable after it is of a run that has lost something."""
+    control, start = program.control, program.control.start
+    if epoch_before(control.epoch) != start:
+        raise LostStateError(
+            f"Slot {slot} of {control.operator!r} has lost its state before epoch {control.epoch}.",
+            why=reason or "The resident state is not the one that the twin continues with.",
+            do=f"Nothing: another twin starts from the exact state of epoch {start}.",
+        )
+    found = finder(program, slot, reason)
+    if found.price is not None:
+        raise BackupUnreadableError(
+            f"The exact state of epoch {start} cannot be restored in slot {slot} of "
+            f"{control.operator!r}.",
+            why="; ".join(found.unreadable) or "Not all of it is in the backup.",
+            do="Nothing: the query goes on within its bound.",
+        )
+    return found
 
 
 def _nothing(program: Program, slot: Slot, reason: str) -> Found:

@@ -217,9 +217,7 @@ class TakingOver:
                 self._reach("after-twin-saved")
                 self.tell(to.TwinSaved(epoch=at, twin=one.twin))
             case to.RecordTakeOver(epoch=at):
-                self._record(at)
-                self._reach("after-take-over")
-                self.tell(to.Recorded(epoch=at))
+                self._take_over(at)
             case to.SwapIn(epoch=at):
                 self._swap_in(at)
             case to.RemoveNote():
@@ -233,10 +231,13 @@ class TakingOver:
     def _reach(self, point: TakeOverPoint, epoch: Epoch | None = None) -> None:
         reach(self._query.faults, point, -1, self.state.main if epoch is None else epoch)
 
-    def _record(self, epoch: Epoch) -> None:
+    def _take_over(self, epoch: Epoch) -> None:
+        """Steps 8 and 9. What fails now ends the query: only the next start can tell what is durable."""
         try:
             record_twin(self.twins.running, epoch, self._saved)
-        except Exception as error:  # whether it is durable, only the next start can tell
+            self._reach("after-take-over")
+            self.tell(to.Recorded(epoch=epoch))
+        except Exception as error:
             self.give_up(error)
             raise
 

@@ -116,8 +116,10 @@ class Twins:
                     return
                 if self._failed >= TWINS_THAT_FAIL:
                     self.hopeless = True
-                    self._story.add("no-twin", told, over.state.twin or NEVER, number=twin.number)
+                    came_to = over.state.twin or NEVER
                     over.tell(to.Hopeless(twin=twin.number))
+                    # Told last: whoever reads it finds that nothing is being healed any more.
+                    self._story.add("no-twin", told, came_to, number=twin.number)
                     return
                 self._story.add("twin-lost", told, over.state.twin or NEVER, number=twin.number)
                 over.tell(to.TwinLost(twin=twin.number))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tether.chaos.faults import RescalePoint
+from tether.testing.fuzz.moves import with_moves
 from tether.testing.fuzz.program import (
     KEYS,
     USERS,
@@ -22,6 +22,7 @@ from tether.testing.fuzz.program import (
     Taking,
     Window,
 )
+from tether.testing.fuzz.twins import with_twins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +87,9 @@ def build(seed: int) -> Program:
         (True, False)
     """
     program = _Builder(random.Random(seed)).program()  # noqa: S311 - chance, not secrecy
-    # Chance of its own: the rest of the program is what it was before there were such events.
-    return _with_moves(program, random.Random(f"rescale {seed}"))  # noqa: S311
+    # Chance of their own: the rest of the program is what it was before there were such events.
+    program = with_moves(program, random.Random(f"rescale {seed}"))  # noqa: S311
+    return with_twins(program, random.Random(f"twins {seed}"))  # noqa: S311
 
 
 def build_divisible(seed: int) -> Program:
@@ -103,35 +105,6 @@ def build_divisible(seed: int) -> Program:
         if any(event.what == "rescale" for event in made.events) and made.policy.kind != "none":
             return made
         number += 1
-
-
-def _with_moves(program: Program, chance: random.Random) -> Program:
-    """The program with changes of its numbers of slots, if any can be changed, and strikes at them."""
-    stages = [stage for stage in program.stages if stage.divisible]
-    by_items = program.window is not None and program.window.by == "items"
-    if not stages or by_items or chance.random() < 0.4:
-        return program
-    epochs = range(1, len(program.epochs))
-    at = sorted(chance.sample(epochs, min(len(epochs), chance.choice([1, 1, 2, 3]))))
-    moves = [
-        Event(
-            what="rescale",
-            epoch=epoch,
-            operator=chance.choice(stages).name,
-            slots=chance.randint(1, 4),
-        )
-        for epoch in at
-    ]
-    strikes = [
-        Strike(
-            point=chance.choice(get_args(RescalePoint)),
-            action=chance.choice(["kill", "kill", "raise"]),
-            epoch=chance.choice(at),
-        )
-        for _ in range(chance.choice([0, 0, 1, 2]))
-    ]
-    events = sorted([*program.events, *moves], key=lambda event: event.epoch)
-    return replace(program, events=tuple(events), strikes=(*program.strikes, *strikes))
 
 
 def _disjoint(key: Sequence[str], states: Sequence[State]) -> bool:

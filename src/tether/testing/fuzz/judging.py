@@ -79,11 +79,11 @@ def moved(program: Program, entries: list[dict[str, Any]]) -> dict[tuple[str, in
 def _judge_output(
     program: Program, meaning: Meaning, entries: list[dict[str, Any]], outcome: Outcome
 ) -> None:
-    last = {entry["gave"]: entry["rows"] for entry in entries if "gave" in entry}
+    # What was given and taken back was right, too.
     told = [
-        Told(epoch=epoch, answer={"output": _bag(rows)}, spent=0.0)
-        for epoch, rows in sorted(last.items())
-        if epoch < outcome.epochs
+        Told(epoch=entry["gave"], answer={"output": _bag(entry["rows"])}, spent=0.0)
+        for entry in entries
+        if entry.get("gave", outcome.epochs) < outcome.epochs
     ]
     verdict = judge(
         program.epochs,

@@ -15,7 +15,7 @@ import msgspec
 import tether
 from tether.chaos.faults import Fault, release
 from tether.core.errors import ChangedProgramError, QueryRefusedError, TetherError
-from tether.core.ids import Epoch, ResidentId, epoch_after
+from tether.core.ids import Epoch, Seat, each_slot, epoch_after
 from tether.core.windows import Decaying, Hopping, Sliding
 from tether.engine.slot.residents import attached
 from tether.engine.writing import writer
@@ -202,9 +202,12 @@ class Life:
             if name not in runner.books.operators:
                 continue
             program = runner.orders.program(name, epoch_after(epoch), 0)
-            for slot in range(runner.books.operators[name].slots):
-                owner = Owner.of(self._session.executor(slot))
-                with attached(program, ResidentId(slot), owner) as resident:
+            seats = program.control.seats
+            for slot in each_slot(runner.books.operators[name].slots):
+                seat = Seat(slot) if seats is None else seats.voices[slot]
+                owner = Owner.of(self._session.executor(seat))
+                resident_id = program.control.resident_id(slot, seat)
+                with attached(program, resident_id, owner) as resident:
                     there = resident.found and resident.state.version == epoch
                     found.append(_contents(resident.state) if there else None)
         return found
@@ -274,11 +277,23 @@ def policy_of(policy: Policy, window: Window | None) -> Any:
             window=window_of(window),
             early=policy.early,
             backup_target=policy.target,
+            heal=tether.Barrier(policy.heal) if policy.heal else None,
         )
     if policy.kind == "mini-batch":
         return tether.MiniBatch()
     if policy.kind == "upstream-backup":
         return tether.UpstreamBackup(policy.every)
+    if policy.kind == "partially-active":
+        return tether.PartiallyActive(share=policy.share, snapshots=_barrier_of(policy))
     if policy.kind == "barrier":
-        return tether.Barrier(policy.interval, mode=policy.mode)
+        return _barrier_of(policy)
     return tether.NoTolerance()
+
+
+def _barrier_of(policy: Policy) -> tether.Barrier:
+    return tether.Barrier(
+        policy.interval,
+        mode=policy.mode,
+        meanwhile=policy.meanwhile or None,
+        strategy=policy.strategy,
+    )

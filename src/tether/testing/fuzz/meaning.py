@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from tether.testing.fuzz.program import KEYS, USERS
+from tether.testing.fuzz.program import COLUMNS, KEYS, USERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,6 +83,8 @@ class Meaning:
                 by_slot[home(row, stage.key, number_of_slots)].append(row)
             ended = self._seconds_ended(stage)
             for number, own in enumerate(by_slot):
+                if self._program.policy.kind == "partially-active":
+                    own.sort(key=lambda row: [row[name] for name in COLUMNS])
                 slot = self.slots[stage.name][number]
                 sent += self._slot_epoch(stage, slot, own, waiting)
                 before = self._taken[stage.name][number]

@@ -83,7 +83,9 @@ class Window(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class Policy(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Arguments of a policy."""
 
-    kind: Literal["none", "approximate", "mini-batch", "upstream-backup", "barrier"]
+    kind: Literal[
+        "none", "approximate", "mini-batch", "upstream-backup", "barrier", "partially-active"
+    ]
     theta: float = 0.0
     lost_items: float = 0.0
     early: float = 1.0
@@ -92,6 +94,18 @@ class Policy(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Of upstream backup."""
     interval: int = 2
     mode: Literal["async", "sync"] = "async"
+    heal: int = 0
+    """Of approximate: epochs between exact states; 0 if losses are not healed."""
+    meanwhile: Literal["", "skip", "stale"] = ""
+    strategy: Literal["process", "delay", "suspend"] = "delay"
+    share: float = 0.5
+    """Of partially active: slots with a copy, as a part of all. Slots get the rows of an epoch in the
+    order of ``COLUMNS`` then."""
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether a twin reads again what was lost."""
+        return bool(self.heal or self.meanwhile)
 
     @property
     def exact(self) -> bool:
