@@ -13,22 +13,30 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tether.core.accounts import Account, Loss, SlotFacts, loss_at_most
-from tether.core.amplification import amplification_of
+from tether.core.accounts import Account
+from tether.core.error_sums import (
+    has_lost,
+    losses_of_slots,
+    not_known,
+    of_copies,
+    share_of,
+    summed,
+    weight_of,
+)
 from tether.core.ids import Epoch, Failures, Slot
-from tether.core.numbers import Exact, add_up, exactly, rounded_down, rounded_up, times
-from tether.core.placement import Placement
-from tether.core.thresholds import operator_share
+from tether.core.numbers import Exact, exactly, rounded_down, rounded_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from tether.core.accounts import SlotFacts
     from tether.core.amplification import Amplification
     from tether.core.budget import Budget
+    from tether.core.error_sums import SlotLosses
     from tether.core.windows import Window
 
 
@@ -53,6 +61,7 @@ class OperatorBound(msgspec.Struct, frozen=True, kw_only=True):
     """How wrong one operator's state can be, in units of its own divergence.
 
     Example:
+        >>> from tether.core.accounts import SlotFacts
         >>> from tether.core.budget import Budget
         >>> alone = bound([SlotFacts(operator="count", slot=0, divergence=5.0, theta=25.0)],
         ...               budget=Budget(max_state_error=100)).operators[0]
@@ -71,11 +80,11 @@ class OperatorBound(msgspec.Struct, frozen=True, kw_only=True):
     worst_now: float
     """The most that it would then be wrong by."""
     extra: float
-    """How much unreadable backups have widened it; part of ``spent``, beyond ``promised``."""
+    """The part of ``spent`` that is due to unreadable backups, in addition to ``promised``."""
     own_promised: float
-    """The most that its own losses, alone, can ever take out of its state."""
+    """The most that its own losses can ever remove from its state."""
     own_spent: float
-    """The most that they have taken so far."""
+    """The most that they have removed so far."""
     unbounded_by: tuple[str, ...]
     """Operators whose losses can make it wrong by an amount that is not known. With none of them
     ``promised`` holds; with some it holds again for ``own_promised`` only."""
@@ -95,6 +104,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     ``operators``.
 
     Example:
+        >>> from tether.core.accounts import Loss, SlotFacts
         >>> from tether.core.budget import Budget
         >>> one = SlotFacts(operator="count", slot=0, divergence=5.0, theta=25.0, failures=1,
         ...                 losses=(Loss(epoch=3, at_most=40.0),))
@@ -117,8 +127,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """What was lost beyond Θ, part of ``spent``: through unreadable backups, or under an earlier
     policy or budget that this one does not pay for."""
     ceiling: float
-    """The most that the answer can ever be wrong by, unless backups rot again: Θ + ``extra``, and until
-    the first epoch under another policy what may still be lost of the time before."""
+    """The most that the answer can ever be wrong by, unless more backups become unreadable: Θ +
+    ``extra``; after a change of policy also, until its first epoch, what may still be lost under the
+    earlier one."""
     items_lost: float
     """Most items lost unprocessed so far; each also costs up to α of state, β of output. Whole, or
     infinite."""
@@ -132,10 +143,10 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorBound, ...]
     """Each operator's own bound, upstream ones first."""
     ahead_bytes: int = 0
-    """Memory that answers without a missing input take: copies of state, or what undoes them."""
+    """Bytes of memory used for answers while an input is missing: copies of state, or undo journals."""
     tentative_since: Epoch | None = None
-    """First epoch whose rows are tentative: until a twin has taken over nothing is promised of the
-    answer as it stands, and ``spent`` is infinite. None: nothing is missing."""
+    """First epoch whose rows are tentative: until a twin has taken over nothing is promised for the
+    answer, and ``spent`` is infinite. None: nothing is missing."""
     unknown: tuple[tuple[str, str], ...] = ()
     """Senders and receivers between which it is not known how much an error grows; an operator twice
     where that is not known of its own later rows."""
@@ -184,6 +195,7 @@ def bound(
         amplification: How errors spread between several operators; without it that is not known.
 
     Example:
+        >>> from tether.core.accounts import Loss, SlotFacts, loss_at_most
         >>> from tether.policies.no_tolerance import NoTolerance
         >>> gone = Loss(epoch=3, at_most=loss_at_most(float("inf"), None))
         >>> facts = SlotFacts(operator="count", slot=0, divergence=None, theta=float("inf"),
@@ -209,12 +221,14 @@ def bound_of_query(
     """Sum up what the answer of a query can be wrong by, whatever policies its operators have.
 
     Args:
-        accounts: The books of each operator, upstream ones first.
+        accounts: The account of each operator, upstream ones first.
         amplification: How errors spread between them; without it that is not known.
         shared: The one budget, where all operators share it: what is promised then.
         only: The operator whose state is asked for; by default all of them.
 
     Example:
+        >>> from tether.core.accounts import Loss, SlotFacts
+        >>> from tether.core.amplification import amplification_of
         >>> from tether.core.budget import Budget
         >>> lost = Loss(epoch=3, at_most=2.0)
         >>> facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=5.0, losses=(lost,))
@@ -227,28 +241,28 @@ def bound_of_query(
         >>> bound_of_query([first, second]).spent  # nobody said what an error of a does to b
         inf
     """
-    spread = amplification or _not_known([account.operator for account in accounts])
-    drawn: dict[tuple[str, float | None], _Books] = {}
+    spread = amplification or not_known([account.operator for account in accounts])
+    drawn: dict[tuple[str, float | None], SlotLosses] = {}
 
-    def books_of(account: Account, now: float | None) -> _Books:
-        key = (account.operator, now)  # every operator behind this one asks for them
-        return drawn[key] if key in drawn else drawn.setdefault(key, _books(account, now))
+    def losses_of(account: Account, now: float | None) -> SlotLosses:
+        key = (account.operator, now)  # all operators after this one need them
+        return drawn[key] if key in drawn else drawn.setdefault(key, losses_of_slots(account, now))
 
     targets = [account for account in accounts if only in (None, account.operator)]
-    told = [_summed(target, accounts, spread, shared, books_of) for target in targets]
-    own = [books_of(account, account.now) for account in targets]
+    told = [summed(target, accounts, spread, shared, losses_of) for target in targets]
+    own = [losses_of(account, account.now) for account in targets]
     # Under an exact policy an operator loses nothing that others could come to feel; but it may have
     # lost something under another one before.
     inexact = {
         one.operator
         for one in accounts
-        if one.operator in spread.losing and (_share(one) or _has_lost(one) or not one.exact)
+        if one.operator in spread.losing and (share_of(one) or has_lost(one) or not one.exact)
     }
 
     def most(sums: Iterable[Exact]) -> Exact:
         return max(sums, default=Fraction(0))
 
-    # What a source has lost is in the books of every operator behind it, and was lost once.
+    # What a source has lost is counted for every operator behind it, and was lost once.
     facts = {(f.operator, f.slot): (one, f) for one in targets for f in one.facts}
     once = list(facts.values())
     promised = most(one.promised for one in told)
@@ -267,7 +281,7 @@ def bound_of_query(
             loss.items
             for account, fact in once
             for loss in fact.losses
-            if _weight(loss, account.window, account.now)
+            if weight_of(loss, account.window, account.now)
         ),
         items_at_risk=sum(fact.pending_items for _, fact in once),
         items_unacked=sum(fact.unacked_items for _, fact in once),
@@ -279,8 +293,8 @@ def bound_of_query(
                 spent=rounded_up(lost + wider),
                 at_risk=rounded_up(risk),
             )
-            for account, books in zip(targets, own, strict=True)
-            for fact, lost, wider, risk, _ in zip(account.facts, *books, strict=True)
+            for account, losses in zip(targets, own, strict=True)
+            for fact, lost, wider, risk, _ in zip(account.facts, *losses, strict=True)
         ),
         operators=tuple(
             OperatorBound(
@@ -290,15 +304,15 @@ def bound_of_query(
                 at_risk=rounded_up(one.at_risk),
                 worst_now=rounded_up(one.worst + one.extra),
                 extra=rounded_up(one.extra),
-                own_promised=rounded_up(_share(account)),
+                own_promised=rounded_up(share_of(account)),
                 own_spent=rounded_up(
-                    _of_copies(account, books.paid) + _of_copies(account, books.extra)
+                    of_copies(account, losses.paid) + of_copies(account, losses.extra)
                 ),
                 unbounded_by=tuple(
                     name for name in spread.unbounded_by(account.operator) if name in inexact
                 ),
             )
-            for account, one, books in zip(targets, told, own, strict=True)
+            for account, one, losses in zip(targets, told, own, strict=True)
         ),
         unknown=tuple(
             (sender, receiver)
@@ -306,123 +320,3 @@ def bound_of_query(
             if any(spread.factor(name, sender) for name in inexact)
         ),
     )
-
-
-class _Books(NamedTuple):
-    """What each slot of an operator has lost, in its own units."""
-
-    paid: list[Exact]
-    extra: list[Exact]
-    at_risk: list[Exact]
-    inherited: list[Exact]
-
-
-class _Sums(NamedTuple):
-    """What all operators' losses can come to in the state of one."""
-
-    promised: Exact
-    paid: Exact
-    extra: Exact
-    at_risk: Exact
-    inherited: Exact
-    worst: Exact
-
-
-def _summed(
-    target: Account,
-    accounts: Sequence[Account],
-    spread: Amplification,
-    shared: Budget | None,
-    books_of: Callable[[Account, float | None], _Books],
-) -> _Sums:
-    parts: list[tuple[Exact, ...]] = []
-    for source in accounts:
-        factor = spread.factor(source.operator, target.operator)
-        if not factor or source.operator not in spread.losing:
-            continue
-        # A loss counts as long as it is in the state of the one that is looked at, which may be some
-        # epochs behind the other; for ever, where nobody knows what becomes of it there.
-        books = books_of(source, target.now if factor < math.inf else None)
-        lost, risked = unseen(source, factor)
-        books = _with_unseen(books, source, lost=lost, risked=risked)
-        worst = [lost + more for lost, more in zip(books.paid, books.at_risk, strict=True)]
-        own = (_of_copies(source, slots) for slots in (*books, worst))
-        # What is promised must hold at any time, also when nothing is at risk just now.
-        share = _share(source) + (factor == math.inf and not source.exact)
-        parts.append(tuple(times(factor, one) for one in (share, *own)))
-    columns = zip(*parts, strict=True) if parts else [()] * len(_Sums._fields)
-    sums = _Sums(*(add_up(column) for column in columns))
-    if shared is not None and sums.promised < math.inf:
-        return sums._replace(promised=exactly(shared.max_state_error))
-    return sums
-
-
-def unseen(account: Account, factor: Exact) -> tuple[bool, bool]:
-    """What no divergence may have seen of an operator, where anything may come of any difference.
-
-    Returns:
-        Whether it may have lost such a thing, and whether it may lose one now.
-    """
-    if factor < math.inf:
-        return False, False
-    # Items that were lost are priced on their own.
-    lost = any(not loss.items for fact in account.facts for loss in fact.losses)
-    return lost, not account.exact and not all(fact.saved for fact in account.facts)
-
-
-def _with_unseen(books: _Books, account: Account, *, lost: bool, risked: bool) -> _Books:
-    """The books, and one unit more where something was not seen: for an infinite factor it is enough."""
-    if lost and account.exact:  # an earlier policy has lost it, and this one does not pay
-        books = books._replace(extra=[one + 1 for one in books.extra])
-    elif lost:
-        books = books._replace(paid=[one + 1 for one in books.paid])
-    if risked:
-        books = books._replace(at_risk=[one + 1 for one in books.at_risk])
-    return books
-
-
-def _not_known(operators: Sequence[str]) -> Amplification:
-    """As long as nobody says how they are linked, an error of any may show in any, without limit."""
-    links = {(one, other): math.inf for one in operators for other in operators if one != other}
-    return amplification_of(dict.fromkeys(operators, 1.0), links)
-
-
-def _share(account: Account) -> Exact:
-    place = account.facts[0].placement if account.facts else Placement()
-    return operator_share(account.budget, place)
-
-
-def _has_lost(account: Account) -> bool:
-    losses = (loss for fact in account.facts for loss in fact.losses)
-    return any(loss.at_most or loss.extra or not loss.items for loss in losses)
-
-
-def _books(account: Account, now: float | None) -> _Books:
-    window, facts = account.window, account.facts
-
-    def lost(which: str) -> list[Exact]:
-        return [
-            add_up(
-                times(exactly(getattr(loss, which)), exactly(_weight(loss, window, now)))
-                for loss in fact.losses
-            )
-            for fact in facts
-        ]
-
-    at_risk = [exactly(loss_at_most(fact.theta, fact.divergence)) for fact in facts]
-    inherited = [exactly(fact.inherited) for fact in facts]
-    return _Books(lost("at_most"), lost("extra"), at_risk, inherited)
-
-
-def _of_copies(account: Account, slots: Sequence[Exact]) -> Exact:
-    """An operator's error, of those of its slots: their sum, or the largest where none is shared."""
-    if not slots:
-        return Fraction(0)
-    apart = account.facts[0].placement.errors_of_copies == "max"
-    return max(slots) if apart else add_up(slots)
-
-
-def _weight(loss: Loss, window: Window | None, now: float | None) -> float:
-    if window is None or now is None or loss.position is None:
-        return 1.0
-    return window.remaining(loss.position, now)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tether.core.accounts import Account, loss_at_most
-from tether.core.bound import bound_of_query, unseen
+from tether.core.bound import bound_of_query
+from tether.core.error_sums import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
