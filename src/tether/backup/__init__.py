@@ -1,8 +1,8 @@
 """Durable backups of slots' states, and the commit log that says which of them count.
 
 Slot tasks append frames; the driver, under the store's lock, commits the epoch that wrote them.
-Only a frame that a commit record names is ever restored. See :class:`BackupStore` for the verbs and
-:func:`recover_chain` for the way back.
+Only a frame that a commit record names is ever restored. See :class:`BackupStore` for the operations,
+and :func:`recover_chain` for restoring.
 """
 
 from tether.backup.audit import Audit, Expected, audit

@@ -1,8 +1,8 @@
-"""Whether a commit log is all there: compared with what Spark, its mark and the frames know.
+"""Whether a commit log is complete, compared with what Spark, its mark and the frames say.
 
-A log can only be judged from outside itself. One that ends early restores an older state, which no
-policy may call its own. So before anything is restored, or changed, every other account of how far
-the log went is asked:
+A log cannot show by itself that its end is missing. A log that ends early would restore an older state,
+which no policy may use. So before anything is restored or changed, all other records of the log's length
+are compared:
 
 * Spark's checkpoint: which epoch is to be run next. The log cannot be ahead of it, nor, where every
   epoch leaves a record, behind it.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Expected(NamedTuple):
-    """What is known of a log from elsewhere."""
+    """What is known of a log from other places."""
 
     next_epoch: Epoch
     """The epoch that Spark is about to run."""
@@ -42,12 +42,12 @@ class Expected(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What all accounts together say of a log."""
+    """The result of the comparison."""
 
     problems: list[str]
-    """Why records must be missing; nothing if it is all there."""
+    """Why records must be missing; empty if the log is complete."""
     records: int
-    """The most records that anybody knows of."""
+    """The largest number of records that any source knows of."""
 
 
 def audit(
@@ -56,12 +56,12 @@ def audit(
     frames: Iterable[tuple[FrameRef, FrameHeader | BackupUnreadableError]],
     expected: Expected,
 ) -> Audit:
-    """Ask every account whether records are missing in a log.
+    """Compare a log with all sources, to see whether records are missing.
 
     Args:
         log: As it was read.
-        mark: Where its end was told, if it was.
-        frames: All that lie in its store.
+        mark: The mark of its end, if there is one.
+        frames: All frames in its store.
         expected: What is known from elsewhere.
     """
     headers = [(ref, header) for ref, header in frames if isinstance(header, FrameHeader)]
@@ -83,7 +83,7 @@ def audit(
 
 
 def _told(mark: Mark | None) -> LogEnd | None:
-    """Where the log ended by its mark; nothing where that cannot be read."""
+    """The log's end according to its mark; None where that cannot be read."""
     try:
         return mark.read() if mark is not None else None
     except BackupUnreadableError:
@@ -116,10 +116,10 @@ def _against_spark(log: CommitLog, expected: Expected) -> list[str]:
 def _against_frames(
     log: CommitLog, headers: Iterable[tuple[FrameRef, FrameHeader]], expected: Expected
 ) -> list[str]:
-    """Backups of committed epochs after the last record: their records may be what is missing.
+    """Backups of committed epochs after the last record: their records may be missing.
 
-    They need not be: a task that failed, or a backup that was still being written, leaves such a
-    frame too. Nobody can tell any more.
+    It is not certain, because a failed task, or a backup that was still being written, leaves such a
+    frame too.
     """
     last = log.history.last_epoch if log.history.last_epoch is not None else -1
     later = [header.epoch for _, header in headers if last < header.epoch < expected.next_epoch]

@@ -1,15 +1,15 @@
-"""Entries of the commit log as bytes: numbered, chained, and every length vouched for.
+"""Entries of the commit log as bytes: numbered, chained, with checked lengths.
 
 Layout, little endian::
 
     magic 6s | version u16 | number u64 | previous 8s | length u32 | body crc u32 | head crc u32
     body: msgpack of a CommitRecord or a CommitSnapshot
 
-Records are numbered from 1 on without holes, and each carries the digest of the one before it: a
-record that is missing is noticed, and so is one out of another log. A snapshot stands for all
-records up to its number, and carries the digest of the last of them. The head has a checksum of its
-own, so that a damaged length is not believed: without it one flipped bit would look like an append
-that never came to its end, and all behind it would be cut off without a word.
+Records are numbered from 1 on without holes, and each carries the digest of the one before it: a missing
+record is noticed, and so is one from another log. A snapshot stands for all records up to its number,
+and carries the digest of the last of them. The head has its own checksum, so that a damaged length is
+noticed. Without it one flipped bit would look like an unfinished append, and everything after it would
+be dropped silently.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAGIC = b"TETHCM"
 VERSION = 2
 _PREFIX = struct.Struct("<6sHQ8sIII")
 _KNOWN = struct.Struct("<6sHQ8s")
-"""The part of a head that can be foretold from the entry before."""
+"""The part of a head that follows from the previous entry."""
 
 
 class LogEnd(NamedTuple):
-    """How far a log goes: the number of its newest record, and that record's digest.
+    """The end of a log: the number and digest of its newest record.
 
     Both are 0 for a log that has begun and holds no record yet.
     """
@@ -66,11 +66,11 @@ class ScannedLog(NamedTuple):
 
     entries: list[Numbered]
     damage: list[str]
-    """What cannot be read before the last entry that can."""
+    """Defects before the last readable entry."""
     tail: str
-    """What is wrong behind that one; empty if nothing."""
+    """The defect after that entry; empty if there is none."""
     torn: bool
-    """Whether the tail looks like an append that never came to its end."""
+    """Whether the tail looks like an unfinished append."""
 
     @property
     def clean(self) -> bool:
@@ -79,7 +79,7 @@ class ScannedLog(NamedTuple):
 
 
 def encode_entry(content: LogEntry, end: LogEnd = BEGINNING) -> bytes:
-    """Turn what follows on a log's end into bytes: a record, or a snapshot of all up to there.
+    """Encode what follows a log's end: a record, or a snapshot of all records up to there.
 
     Raises:
         BadValueError: the entry could not be read back if it were written.
@@ -99,7 +99,7 @@ def encode_entry(content: LogEntry, end: LogEnd = BEGINNING) -> bytes:
 
 
 def digest_of(entry: bytes) -> bytes:
-    """What the entry after this one carries of it."""
+    """The digest that the next entry contains."""
     return blake2b(entry, digest_size=8).digest()
 
 
@@ -150,7 +150,7 @@ def scan_log(data: bytes) -> ScannedLog:
 
 
 def _entry_at(data: bytes, position: int) -> tuple[Numbered, int] | str:
-    """The entry at a position and where the next one begins, or what is wrong there."""
+    """The entry at a position and the start of the next one, or the defect there."""
     if len(data) - position < _PREFIX.size:
         return "too short for an entry."
     magic, version, number, previous, length, crc, head_crc = _PREFIX.unpack_from(data, position)
@@ -186,7 +186,7 @@ def _next_entry(data: bytes, position: int) -> int:
 
 
 def _looks_torn(rest: bytes, end: LogEnd) -> bool:
-    """Whether a tail is the beginning of the record that would come next, and no more of it."""
+    """Whether a tail is an incomplete next record."""
     # A power cut can leave the file longer than what reached the disk: zeros instead of the rest.
     if not rest.strip(b"\0"):
         return True

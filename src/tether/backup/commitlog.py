@@ -1,4 +1,4 @@
-"""From the entries of a commit log to what they mean, damage included."""
+"""Reads a commit log from its entries, damaged ones included."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class CommitLog(NamedTuple):
-    """What a commit log says, and what of it could not be read."""
+    """The content of a commit log, and its unreadable parts."""
 
     history: CommitHistory
     damaged: list[str]
-    """Whatever is wrong, one text for each place, also where another copy makes it good."""
+    """All defects, one text each, also those that another copy repairs."""
     lost: list[str]
-    """Where records are missing that were there once: nothing makes these good."""
+    """Places where records are missing for good."""
     end: LogEnd
     began: bool
     """Whether there is any entry at all: a log begins with one."""
     sound: bool
-    """Whether it is just as it is written: there is nothing to make good."""
+    """Whether it has no defects at all."""
 
     def reaches(self, end: LogEnd) -> bool:
-        """Whether it goes as far as another reading of it did."""
+        """Whether it is at least as long as another reading of it."""
         return self.end.number > end.number or self.end == end
 
 
 class CommitWriter(ABC):
-    """A commit log opened for writing, in whatever way its store keeps it.
+    """A commit log opened for writing, for any kind of store.
 
     Args:
         log: What the store holds now.
@@ -61,11 +61,11 @@ class CommitWriter(ABC):
 
     @abstractmethod
     def append(self, record: CommitRecord) -> LogEnd:
-        """Make a record durable; give where the log ends now."""
+        """Make a record durable; returns the log's new end."""
 
     @abstractmethod
     def _rewrite(self, committed_epoch: Epoch) -> int:
-        """Replace the log by a snapshot of what can still matter; its length in bytes."""
+        """Replace the log by a snapshot of what is still needed; returns its length in bytes."""
 
 
 def replay(entries: Iterable[LogEntry | str]) -> CommitHistory:
@@ -106,7 +106,7 @@ def joined(found: Iterable[Numbered], why: str = "") -> Joined:
 
     Args:
         found: Entries that could be read; the same one may come several times.
-        why: What is known of the reason should some be missing.
+        why: The reason, if known, why entries may be missing.
     """
     records: dict[int, Numbered] = {}
     snapshots: dict[int, Numbered] = {}
@@ -144,8 +144,8 @@ def _named(first: int, last: int) -> str:
 def read_copies(copies: Mapping[str, bytes | None]) -> CommitLog:
     """Read a log of which there are several copies, in the order in which they are written.
 
-    A record counts once it is durable in all copies. So of several that differ the longest is right:
-    what only one has was about to count, or is damaged in the others.
+    A record counts once it is durable in all copies. So if copies differ the longest is right: a record
+    in only one copy was about to count, or is damaged in the others.
 
     Args:
         copies: Bytes by name of the copy; ``None`` where there is none.
@@ -178,12 +178,12 @@ def read_copies(copies: Mapping[str, bytes | None]) -> CommitLog:
 
 
 def _lost_tail(scans: Mapping[str, ScannedLog], end: LogEnd) -> str | None:
-    """What is wrong behind the last record, unless it is one that was never completely written."""
+    """The defect after the last record, unless that is an unfinished append."""
     ragged, whole = [], 0
     for name, scan in scans.items():
         reaches = scan.entries[-1].end if scan.entries else BEGINNING
         if reaches != end:
-            continue  # what is wrong there is made good by a copy that goes farther
+            continue  # a longer copy repairs the defect
         if scan.tail:
             ragged.append((f"{name}: {scan.tail}", scan.torn))
         else:
@@ -194,7 +194,7 @@ def _lost_tail(scans: Mapping[str, ScannedLog], end: LogEnd) -> str | None:
 
 
 def older_half(log: bytes) -> CommitLog:
-    """What a store that is late might show of a log: the older half of its entries."""
+    """What a store with delayed reads might show of a log: the older half of its entries."""
     entries = scan_log(log).entries
     in_order = joined(entries[: (len(entries) + 1) // 2])
     history = replay(in_order.entries)

@@ -1,7 +1,7 @@
-"""What the driver commits: which frame of each slot counts from an epoch on.
+"""Commit records: which frame of each slot counts from an epoch on.
 
-A frame that lies in the store proves nothing: its task may have failed, or its epoch may be run
-again. It counts only when a commit record names it. So the commit log is the truth.
+A frame in the store does not count by itself: its task may have failed, or its epoch may be run again.
+It counts only when a commit record names it.
 """
 
 import math
@@ -18,7 +18,7 @@ SlotKey = Annotated[str, msgspec.Meta(pattern="/[0-9]{1,18}$")]
 
 
 class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot's line of a commit record: its newest frame, if any, and its small facts."""
+    """One slot's entry in a commit record: its newest frame, if any, and its memory."""
 
     epoch: StoredEpoch
     """Epoch of the frame, or of the record where there is no frame."""
@@ -28,8 +28,8 @@ class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     carried: Norm = 0.0
     """See :attr:`FrameHeader.carried`."""
     divergence_after: Norm
-    """Distance of the resident state from all committed frames, this one included. No default: zero
-    claims that they hold the whole state, and such a claim must not be made by omission."""
+    """Distance of the resident state from all committed frames, this one included. There is no default,
+    because 0 means that they hold the whole state, which must be stated explicitly."""
     exact: bool = False
     """Whether the committed frames hold the whole state as of ``epoch``: no entry differs."""
     failures: StoredFailures = Failures(0)
@@ -41,18 +41,19 @@ class SlotCommit(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the terms that ``theta`` and ``policy_state`` belong to."""
     theta: Norm = math.inf
     """θ in force: the most that losing the resident state costs, from the end of this epoch until a
-    later record says otherwise. What is left out promises nothing."""
+    later record says otherwise. The default promises nothing."""
     items_at_risk: Norm = 0.0
-    """Most items that wait unsaved from here on, and would be lost with the driver."""
+    """Largest number of items that wait unsaved from here on, and would be lost with the driver."""
     losses: tuple[LossRecord, ...] = ()
-    """Losses that this epoch began with. They stay in the slot's account, whatever becomes of the
-    record."""
+    """Losses found at the start of this epoch. They stay in the slot's account, even if the record
+    becomes void."""
     losses_in_all: Count = 0
-    """How many losses the slot's account must have by now: if it has fewer, records are gone."""
+    """The number of losses that the slot's account must have now. If it has fewer, records are
+    missing."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
-    """All that an epoch made count.
+    """Everything that an epoch commits.
 
     Example:
         >>> commit = SlotCommit(epoch=4, divergence_after=2.5)
@@ -65,32 +66,32 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
     """Id of the driver run that wrote it."""
     slots: dict[SlotKey, SlotCommit]
     amends: bool = False
-    """Whether it adds to what its epoch committed before (a flush after the epoch), rather than
-    taking the place of it (the epoch was run again)."""
+    """Whether it adds to what its epoch committed before (a flush after the epoch), instead of replacing
+    it (the epoch was run again)."""
     complete: Annotated[SnapshotNumber, msgspec.Meta(ge=0)] | None = None
     """Number of the snapshot that this record declares complete: the part of every slot, as of the
-    end of ``epoch``, is durable and named here. It is written when the last part is, perhaps many
-    epochs later, and voids nothing."""
+    end of ``epoch``, is durable and named here. It is written after the last part, perhaps many epochs
+    later, and voids no other record."""
     heals: bool = False
-    """Whether a twin has read again all that these slots had lost: their accounts are empty, k is 0."""
+    """Whether a twin has made all losses of these slots good: their accounts are empty, and k is 0."""
     items: dict[SlotKey, FrameRef] = {}
     """Frames of items. Where ``complete`` is set: the feedback items in flight to each slot in that
     snapshot. Else: the rows of ``epoch`` that were logged for each slot before it got them."""
 
 
 class CommitSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """All of a commit log that can still matter, in one entry: what compaction writes."""
+    """Everything of a commit log that is still needed, in one entry; written by compaction."""
 
     records: list[CommitRecord]
     failures: dict[SlotKey, StoredFailures]
-    """Highest k ever seen for each slot, also in records that are gone."""
+    """Highest k ever seen for each slot, also in dropped records."""
     losses: dict[SlotKey, list[LossRecord]]
-    """Every loss of each slot, also of records that are gone."""
+    """Every loss of each slot, also from dropped records."""
     gaps: list[tuple[int, str]]
-    """Lost records: how many of ``records`` came before, and what was found instead."""
+    """Missing records: the number of ``records`` before them, and what was found instead."""
     every_epoch_from: StoredEpoch | None = None
-    """The epoch from which on every one leaves a record, if they do: then Spark's own count of
-    epochs tells whether any are missing at the end."""
+    """The first epoch from which on every epoch leaves a record, if they do. Then Spark's own count of
+    epochs shows whether records are missing at the end."""
 
 
 LogEntry = CommitRecord | CommitSnapshot

@@ -1,7 +1,8 @@
-"""Writing to a local file system so that it is still there after a power cut, or clearly is not.
+"""Durable writes to a local file system.
 
-And only to files that are ours: a link, a pipe or a device in the place of one is never opened, and a
-directory that anybody may write to is not used.
+After a power cut a write is either there or recognised as incomplete. Only the store's own files are
+used: a link, a pipe or a device in place of a file is never opened, and a directory that anybody may
+write to is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _IOV_MAX = 1024  # buffers that the kernel takes in one call
 
 
 def storage_error(what: str, error: OSError, path: Path) -> BackupError:
-    """Say what a failure of the file system means to a user."""
+    """An error that explains a failure of the file system."""
     why = f"{path}: {error.strerror or error}."
     if error.errno in _FULL:
         do = "Free space on that disk or raise its quota; nothing that was durable is lost."
@@ -59,7 +60,7 @@ def open_file(path: Path, flags: int) -> int:
     Raises:
         OSError: ``ELOOP`` for a link, ``EISDIR`` for a folder, ``EINVAL`` for anything else.
     """
-    # Without O_NONBLOCK a pipe in the place of a file would make us wait for ever.
+    # Without O_NONBLOCK, opening a pipe in place of a file would block for ever.
     safely = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags | safely, 0o600)
     mode = os.fstat(descriptor).st_mode
@@ -107,10 +108,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_private(folder: Path) -> None:
-    """Refuse a folder that others than its owner's group may write to, or that is another user's.
+    """Refuse a folder of another user, or one that users outside its group may write to.
 
-    Whoever can put files into it can put other values into the state, and links in the place of
-    files. The group is trusted: many systems give every user one of their own.
+    Anybody who can write there could change the state, or replace files by links. The group is trusted,
+    because many systems give every user a group of their own.
 
     Raises:
         BackupError: says which, and what to do.
@@ -134,7 +135,7 @@ def check_private(folder: Path) -> None:
 
 
 def check_no_links(root: Path, folder: str) -> None:
-    """Refuse a folder that is reached from a root through a link.
+    """Refuse a folder whose path below a root contains a link.
 
     Raises:
         OSError: ``ELOOP``.
@@ -147,11 +148,11 @@ def check_no_links(root: Path, folder: str) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and what leads to it, durably, for its owner only."""
+    """Create a folder and its parents, durably, for its owner only."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    with contextlib.suppress(FileExistsError):  # another task was quicker
+    with contextlib.suppress(FileExistsError):  # another task has created it
         folder.mkdir(mode=0o700)
     sync_folder(folder.parent)
     if not folder.is_dir():
@@ -178,7 +179,7 @@ def write_all(descriptor: int, buffers: Sequence[bytes | pa.Buffer]) -> int:
 
 
 def append_durably(descriptor: int, buffers: Sequence[bytes | pa.Buffer]) -> int:
-    """Append to a file and wait for the disk; on failure take back what was written.
+    """Append to a file and wait for the disk; on failure remove what was written.
 
     Returns:
         Offset of the first byte written.
@@ -197,12 +198,12 @@ def append_durably(descriptor: int, buffers: Sequence[bytes | pa.Buffer]) -> int
 def create_durably(path: Path, buffers: Sequence[bytes | pa.Buffer]) -> None:
     """Create a file that must not exist yet, content and name both durable.
 
-    It is locked until all of that is so: whoever appends to it before could be told that his bytes
-    are durable while the file's name is not, or lose them when this write fails.
+    It is locked until both are durable. Otherwise another task could append to it and report its bytes
+    as durable before the file's name is, or lose them when this write fails.
     """
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         try:
-            if not try_lock(descriptor):  # nobody locks an empty file but its creator
+            if not try_lock(descriptor):  # only its creator locks an empty file
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
             write_all(descriptor, buffers)
             os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""A frame as bytes: written without copies, and never believed before it has been checked.
+"""A frame as bytes: written without copies, and used only after it has been checked.
 
 Layout, little endian::
 
@@ -37,7 +37,7 @@ Compression = Literal["none", "lz4", "zstd"]
 MAGIC = b"TETHFR"
 VERSION = 1
 MAX_HEAD_BYTES = 1 << 16
-"""No head is longer; a length field that claims more is a lie."""
+"""Longest possible head; a length field with a larger value is damaged."""
 TRAILER = struct.Struct("<4sI")
 
 _PREFIX = struct.Struct("<6sHIQII")
@@ -58,7 +58,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Prefix(NamedTuple):
-    """The fixed-size beginning of a frame, as claimed; only lengths have been judged."""
+    """The fixed-size beginning of a frame, not verified except for its lengths."""
 
     head_bytes: int
     payload_bytes: int
@@ -131,7 +131,7 @@ def encode_frame(
 
 
 class _Pieces(io.RawIOBase):
-    """A file that keeps what Arrow writes to it as it comes: no copy of large buffers."""
+    """A file that keeps the buffers that Arrow writes to it, without copies of large ones."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes | pa.Buffer] = []
@@ -164,8 +164,8 @@ def _encode_part(
 
 
 def _encode_head(head: _Head) -> bytes:
-    # msgspec checks types when it decodes, not when a struct is made: so read back what was
-    # written, lest a header be found unreadable only on the day it is needed.
+    # msgspec checks types when it decodes, not when a struct is made. So read the header back now,
+    # instead of finding it unreadable when it is needed.
     try:
         encoded = msgspec.msgpack.encode(head)
         msgspec.msgpack.decode(encoded, type=_Head)
@@ -184,7 +184,7 @@ def _encode_head(head: _Head) -> bytes:
 
 
 def decode_prefix(data: bytes | memoryview) -> Prefix:
-    """Read the claims of a prefix; refuse those that cannot be true.
+    """Read a prefix; refuse impossible values.
 
     Raises:
         BackupUnreadableError: too short, not a frame, or of a newer format.
@@ -202,7 +202,7 @@ def decode_prefix(data: bytes | memoryview) -> Prefix:
 
 
 def digest_of(frame: bytes | pa.Buffer | memoryview) -> int:
-    """What a reference says of a frame: the checksum of its head; of its first bytes, that is.
+    """The digest of a frame in references: the checksum of its head.
 
     Raises:
         BackupUnreadableError: too short, not a frame, or of a newer format.
@@ -237,8 +237,8 @@ def decode_frame(data: bytes | pa.Buffer) -> Frame:
     """Read a whole frame; the batches use the memory of ``data``, nothing is copied.
 
     Raises:
-        BackupUnreadableError: whatever is wrong with the bytes. No other exception is raised, and
-            no length that the bytes claim is believed before it was compared with what is there.
+        BackupUnreadableError: for any defect of the bytes. No other exception is raised, and no length
+            in the bytes is used before it has been checked.
     """
     buffer = pa.py_buffer(data)
     view = memoryview(buffer).cast("B")
@@ -281,7 +281,7 @@ def _decode_part(entry: _PartEntry, stream: pa.Buffer) -> list[pa.RecordBatch]:
         for batch in batches:
             batch.validate(full=True)
         left_over = stream.size - source.tell()
-    # Arrow answers a hostile stream with many classes (its own, OSError, MemoryError, ...).
+    # For damaged streams Arrow raises many classes (its own, OSError, MemoryError, ...).
     except Exception as error:
         raise _unreadable(f"Arrow cannot read part {entry.name!r}: {error}.") from error
     if left_over:

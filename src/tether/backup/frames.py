@@ -1,8 +1,7 @@
-"""What a backup is made of: a frame of a slot's state, and where in the store it lies.
+"""The parts of a backup: frames of a slot's state, and references to them.
 
-A frame is one durable copy, often partial, of a slot's resident state. It says of itself which
-epoch it belongs to and how much it carries, so that recovery knows what it loses when a frame
-turns out to be unreadable.
+A frame is one durable copy, often partial, of a slot's resident state. Its header contains its epoch and
+how much it carries, so that recovery knows the cost of an unreadable frame.
 """
 
 from typing import Annotated, Literal
@@ -26,7 +25,7 @@ Norm = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a frame without reading its state.
+    """What can be known of a frame without reading its state.
 
     Example:
         >>> header = FrameHeader(
@@ -41,9 +40,9 @@ class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
     operator: str
     slot: StoredSlot
     epoch: StoredEpoch
-    """Micro-batch whose task wrote the frame; only later epochs may recover from it."""
+    """The epoch whose task wrote the frame; only later epochs may recover from it."""
     sequence: Annotated[FrameNumber, msgspec.Meta(ge=0)]
-    """Rises with every frame of a slot."""
+    """Increases with every frame of a slot."""
     failures: StoredFailures
     """k: losses of resident state that the slot had recovered from when it wrote."""
     kind: FrameKind
@@ -62,7 +61,8 @@ class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
     written_at: float
     """Unix seconds."""
     records: Count = 0
-    """Records that the commit log had when the frame's epoch began: one with fewer has lost some."""
+    """Number of records in the commit log when the frame's epoch began; a log with fewer has lost
+    some."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class FrameRef(msgspec.Struct, frozen=True):
-    """Which frame is meant: where it lies below the store's root, and what is to be found there.
+    """A reference to a frame: its place below the store's root, and what must be found there.
 
     Example:
         >>> FrameRef(name="slots/count/0/x.log", offset=0, length=512).length
@@ -84,5 +84,5 @@ class FrameRef(msgspec.Struct, frozen=True):
     offset: Count
     length: Count
     digest: Count = 0
-    """The checksum of its head, which covers the state's: so that another frame in its place, of
-    the same slot and length, is not taken for it. 0 where nothing can be read."""
+    """The checksum of its head, which covers that of the state. With it, another frame in the same
+    place, of the same slot and length, is recognised. 0 where nothing can be read."""

@@ -1,4 +1,4 @@
-"""Finding the frames in a log file, by their heads, also past damage."""
+"""Finds the frames in a log file by their heads, also after damage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tether.backup.framecodec import Prefix
     from tether.backup.frames import FrameHeader
 
-_MOST_HEADS = 4096  # bytes; longer heads are read in a second go
+_MOST_HEADS = 4096  # bytes; longer heads need a second read
 _STRIDE = 1 << 20
 
 
 class FoundFrame(NamedTuple):
-    """A stretch of a log: a frame's header, or why there is none."""
+    """A section of a log: a frame's header, or why there is none."""
 
     offset: int
     length: int
@@ -36,10 +36,10 @@ class FoundFrame(NamedTuple):
 
 
 def scan_frames(descriptor: int) -> Iterator[FoundFrame]:
-    """Every frame of a log in order. States are not read, so only heads are vouched for.
+    """Every frame of a log in order.
 
-    After damage the next magic with an undamaged head is looked for, so that one bad frame does
-    not hide those behind it.
+    States are not read, so only heads are checked. After damage the scan continues at the next undamaged
+    head, so that one bad frame does not hide later ones.
     """
     size = os.fstat(descriptor).st_size
     position = 0
@@ -56,7 +56,7 @@ def scan_frames(descriptor: int) -> Iterator[FoundFrame]:
 
 
 def ends_with_whole_frame(descriptor: int) -> bool:
-    """Whether something may be appended: behind a torn frame it would be hard to find."""
+    """Whether a frame may be appended: after a torn frame it would be hard to find."""
     size = os.fstat(descriptor).st_size
     return is_trailer(os.pread(descriptor, TRAILER.size, max(0, size - TRAILER.size)))
 

@@ -1,9 +1,9 @@
-"""What the commit log means: which frames a slot is restored from, and which nobody needs.
+"""What the commit log means: which frames restore a slot, and which are not needed any more.
 
 Pure: no files, no clock. Records are applied in log order. When a record of epoch e arrives, every
-earlier record of an epoch >= e is void, for the epoch is being run again and its old frames hold
-rows that will be counted once more (DESIGN §3, "The bound is strict"). A record that amends its
-epoch voids only later ones.
+earlier record of an epoch >= e is void, because the epoch is run again and its old frames contain rows
+that will be counted once more (DESIGN §3, "The bound is strict"). A record that amends its epoch voids
+only later ones.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class CommitHistory:
     Guarantees:
 
     * ``chain`` never names a frame of an epoch >= ``before_epoch``, nor a void one;
-    * ``failures`` never falls, and ``losses`` never forgets one, whatever is voided, pruned or
-      compacted, but for slots that were healed;
+    * ``failures`` never decreases and ``losses`` keeps every loss, whatever is voided, pruned or
+      compacted, except for slots that were healed;
     * ``droppable`` never names a frame that ``chain`` or ``previous_generation`` can name for any
       epoch that Spark can still ask for, that is any above ``committed_epoch``.
 
@@ -64,7 +64,7 @@ class CommitHistory:
     """
 
     def __init__(self, records: Iterable[CommitRecord] = ()) -> None:
-        self._live: list[_Applied] = []  # epochs never fall
+        self._live: list[_Applied] = []  # in order of epochs
         self._void: dict[FrameRef, None] = {}  # a dict, to keep the order
         self._failures: dict[str, Failures] = {}
         self._losses: dict[str, dict[str, LossRecord]] = {}  # by slot, and by what was lost
@@ -82,7 +82,7 @@ class CommitHistory:
         return self._live[-1].record.epoch if self._live else None
 
     def runs(self) -> Iterator[str]:
-        """Who wrote the records that are not void, newest first."""
+        """Runs that wrote the records that are not void, newest first."""
         return (record.run for _, record in reversed(self._live))
 
     @property
@@ -92,7 +92,7 @@ class CommitHistory:
 
     @property
     def gaps(self) -> list[str]:
-        """What was found where records are lost, oldest first."""
+        """Notes about places where records are lost, oldest first."""
         return [note for _, note in self._gaps]
 
     # --- building ----------------------------------------------------------------------------
@@ -120,15 +120,15 @@ class CommitHistory:
             self._losses_in_all[key] = in_all
 
     def _count(self, key: str, failures: Failures, losses: Iterable[LossRecord]) -> None:
-        """Add to what is never forgotten. A loss that is found again takes the place of itself."""
+        """Add to the permanent account. A loss that is found again replaces its earlier entry."""
         self._failures[key] = max(self._failures.get(key, Failures(0)), failures)
         self._losses.setdefault(key, {}).update({loss.lost: loss for loss in losses})
 
     def _insert(self, record: CommitRecord) -> None:
         """A complete snapshot takes its place among the epochs, and voids nothing.
 
-        If its epoch was undone meanwhile, nobody may write such a record: the coordinator gives up
-        what is not complete when slots go back.
+        Such a record is never written for an epoch that has been undone, because the coordinator gives
+        up unfinished snapshots when slots go back.
         """
         place = len(self._live)
         while place and self._live[place - 1].record.epoch > record.epoch:
@@ -138,13 +138,13 @@ class CommitHistory:
     def mark_gap(self, note: str) -> None:
         """Remember that records are missing here.
 
-        They may have named frames, so a chain whose base is older is no longer known to be whole:
-        see :meth:`lost_since`.
+        They may have named frames, so a chain with an older base may be incomplete: see
+        :meth:`lost_since`.
         """
         self._gaps.append((self._next_order, note))
 
     def set_every_epoch(self, every_epoch: bool, committed_epoch: Epoch) -> bool:
-        """Note whether every epoch after a committed one leaves a record; tell if that is news."""
+        """Set whether every epoch after a committed one leaves a record; returns whether it changed."""
         if every_epoch == (self.every_epoch_from is not None):
             return False
         self.every_epoch_from = epoch_after(committed_epoch) if every_epoch else None
@@ -162,7 +162,7 @@ class CommitHistory:
         return generations
 
     def chain(self, operator: str, slot: Slot, before_epoch: Epoch) -> list[SlotCommit]:
-        """What restores a slot that is to run ``before_epoch``: the newest generation."""
+        """The frames that restore a slot before it runs ``before_epoch``: the newest generation."""
         generations = self.generations(operator, slot, before_epoch)
         return generations[-1] if generations else []
 
@@ -174,9 +174,9 @@ class CommitHistory:
         return generations[-2] if len(generations) > 1 else []
 
     def lost_since(self, base: SlotCommit | None) -> list[str]:
-        """Notes of lost records after a chain's base; ``None`` is the state operators start with.
+        """Notes of lost records after a chain's base; ``None`` is the initial state.
 
-        A base that is a partial frame stands on that starting state too.
+        A base that is a partial frame depends on the initial state too.
         """
         born = -1
         if base is not None and base.kind == "full":
@@ -185,7 +185,7 @@ class CommitHistory:
         return [note for order, note in self._gaps if order > born]
 
     def in_doubt(self, operator: str, slots: int, before_epoch: Epoch) -> frozenset[Slot]:
-        """Slots whose chain may lack frames, for records are lost that could have named them."""
+        """Slots whose chain may lack frames, because records that could name them are lost."""
         if not self._gaps:
             return frozenset()
         chains = {slot: self.chain(operator, slot, before_epoch) for slot in each_slot(slots)}
@@ -194,7 +194,7 @@ class CommitHistory:
         )
 
     def slot_facts(self, operator: str, slot: Slot, before_epoch: Epoch) -> SlotFacts:
-        """Newest facts of a slot that is to run ``before_epoch``."""
+        """Newest recorded facts of a slot before it runs ``before_epoch``."""
         key = slot_key(operator, slot)
         failures = self._failures.get(key, Failures(0))
         for _, record in reversed(self._live):
@@ -216,9 +216,9 @@ class CommitHistory:
     def losses(self, operator: str, slot: Slot) -> list[LossRecord]:
         """The slot's account: every loss that was ever committed, each once.
 
-        A loss stays in it also where its record is void: the epoch that it was found in is run
-        again, and finds it again under the same name, or goes on from what was saved after it.
-        Where later records know of more than are left, one without a limit stands for the rest.
+        A loss stays in it even if its record is void: the epoch in which it was found is run again, and
+        finds it again under the same name, or continues from what was saved after it. If later records
+        count more losses than are left, one without a limit stands for the others.
         """
         return self._account(slot_key(operator, slot))
 
@@ -229,7 +229,7 @@ class CommitHistory:
         return list(account.values())
 
     def complete_snapshot(self, before_epoch: Epoch) -> CompleteSnapshot | None:
-        """The newest complete snapshot that a query which is to run ``before_epoch`` can use."""
+        """The newest complete snapshot that can be used before ``before_epoch`` runs."""
         for _, record in reversed(self._live):
             if record.complete is not None and record.epoch < before_epoch:
                 return CompleteSnapshot(record.complete, record.epoch, record.items)
@@ -259,10 +259,10 @@ class CommitHistory:
         return set(self._void) - self.live_frames()
 
     def droppable(self, committed_epoch: Epoch) -> list[FrameRef]:
-        """Frames that nothing can need once Spark has committed ``committed_epoch``.
+        """Frames that are not needed once Spark has committed ``committed_epoch``.
 
-        The two newest generations that are wholly below it stay, and all that is newer: an
-        uncommitted full frame never costs the elders that a re-run of its epoch would need.
+        The two newest generations that are wholly below it stay, and all that is newer: an uncommitted
+        full frame does not make older frames droppable that a second run of its epoch would need.
         """
         kept_frames = needed(self._records(), committed_epoch)
         frames = dict.fromkeys(self._void)
@@ -304,7 +304,7 @@ class CommitHistory:
         self._void.clear()
 
     def snapshot(self, committed_epoch: Epoch) -> CommitSnapshot:
-        """All that can still matter, as one entry of a log; this history is pruned too."""
+        """Everything that is still needed, as one entry of a log; this history is pruned too."""
         self.prune(committed_epoch)
         gaps = [
             (
@@ -326,7 +326,7 @@ class CommitHistory:
 
     @classmethod
     def from_snapshot(cls, snapshot: CommitSnapshot) -> CommitHistory:
-        """The history that a snapshot was made of, less what was pruned."""
+        """The history of a snapshot, without what was pruned."""
         history = cls()
         history.every_epoch_from = snapshot.every_epoch_from
         gaps = sorted(snapshot.gaps)

@@ -27,7 +27,7 @@ names it, because its epoch is still running, its task failed, or the record is 
 
 
 class FrameReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One frame, as its header tells."""
+    """One frame, by its header."""
 
     name: str
     offset: int
@@ -64,7 +64,7 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All that can be told of a store without changing it."""
+    """A description of a store; nothing is changed."""
 
     manifest: Manifest | None
     last_epoch: Epoch | None

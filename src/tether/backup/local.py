@@ -58,19 +58,19 @@ if TYPE_CHECKING:
     from tether.backup.commitlog import CommitLog
 
 _GONE_FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EIO}
-"""Failures to read that another try will not mend."""
+"""Failures to read that another attempt will not solve."""
 
 
 class LocalStore(LogOwner):
     """A backup store in a directory.
 
-    Nothing is created before something is written, so looking at a store leaves no trace.
+    Nothing is created before something is written, so reading a store does not change it.
 
     Args:
         root: The directory; on a cluster one that all executors and the driver share.
-        compression: Of the state in new frames. ``"none"`` by default: a plain frame is written
-            from where it lies. Measured in turns on one disk, a durable append of 50 MB took 120
-            to 180 ms plain (a bare write 80 to 175), 230 to 290 by lz4, 370 to 400 by zstd.
+        compression: Of the state in new frames. ``"none"`` by default: a plain frame is written without
+            a copy. Measured in turns on one disk, a durable append of 50 MB took 120 to 180 ms plain (a
+            bare write 80 to 175), 230 to 290 by lz4, 370 to 400 by zstd.
         compact_bytes: Length from which on the commit log is compacted.
 
     Example:
@@ -134,7 +134,7 @@ class LocalStore(LogOwner):
         if folder not in self._synced:
             check_private(self._root)
             check_no_links(self._root, folder)
-            # A folder that is there may be one that another process has yet to make durable.
+            # Another process may have created the folder, and not have made it durable yet.
             for parent in (self._root / folder).parents[:3]:
                 sync_folder(parent)
             self._synced.add(folder)
@@ -151,9 +151,9 @@ class LocalStore(LogOwner):
             contextlib.suppress(FileNotFoundError),
             opened(self._root / name, os.O_RDWR) as descriptor,
         ):
-            # Empty: its creator is about to lock it. Locked: its creator, or a task that was given
-            # up for dead, is still writing. Not linked: the driver has dropped it since it was
-            # listed, and this frame would go with it.
+            # Empty: its creator is about to lock it. Locked: its creator, or a task that was given up,
+            # is still writing. Not linked: the driver has dropped it since it was listed, and this frame
+            # would be deleted with it.
             if not os.fstat(descriptor).st_size or not try_lock(descriptor):
                 return None
             if os.fstat(descriptor).st_nlink and ends_with_whole_frame(descriptor):
@@ -178,7 +178,7 @@ class LocalStore(LogOwner):
     def frames(
         self, operator: str | None = None, slot: Slot | None = None
     ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
-        """Every frame that lies in the store; see :meth:`BackupStore.frames`."""
+        """Every frame in the store; see :meth:`BackupStore.frames`."""
         pattern = (
             f"{'*' if operator is None else path_name(operator)}/{'*' if slot is None else slot}"
         )
@@ -209,7 +209,7 @@ class LocalStore(LogOwner):
         path = self._root / name
         with contextlib.suppress(FileNotFoundError), opened(path, os.O_RDWR) as descriptor:
             if not try_lock(descriptor):
-                return  # being appended to, so not all of it is old; a later drop comes back
+                return  # being appended to, so it is not all old; a later drop tries again
             if any(found.offset not in self._dropped[name] for found in scan_frames(descriptor)):
                 return
             path.unlink()
@@ -242,7 +242,7 @@ class LocalStore(LogOwner):
             replace_durably(self._root / MANIFEST, encode_manifest(manifest))
 
     def lock(self, owner: str) -> LocalLock:
-        """Become the only driver on this directory; creates it if need be."""
+        """Become the only driver on this directory, which is created if necessary."""
         with explained(f"Backups cannot be kept in {self._root}.", self._root):
             make_folder(self._root)
             check_private(self._root)

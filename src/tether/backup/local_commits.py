@@ -1,8 +1,7 @@
 """The commit log of a local store: two copies, appended to by one driver, rewritten when long.
 
-A record counts once both copies have it on disk. One damaged, shortened, outdated or deleted file is
-therefore made good from the other; and a tail that only one has is known to be an append that never
-came to its end.
+A record counts once both copies have it on disk. So a damaged, shortened, outdated or deleted file is
+repaired from the other one, and a tail in only one of them is known to be an unfinished append.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class LocalCommits(CommitWriter):
 
     Args:
         root: The store's directory.
-        compact_bytes: The log is rewritten, with what can still matter only, when it is longer
-            than this and has doubled since the last time.
+        compact_bytes: The log is rewritten, with only what is still needed, when it is longer than this
+            and has doubled since the last time.
     """
 
     def __init__(self, root: Path, compact_bytes: int) -> None:
@@ -56,7 +55,7 @@ class LocalCommits(CommitWriter):
             _log.warning("The commit log in %s: %s", root, note)
 
     def append(self, record: CommitRecord) -> LogEnd:
-        """Make a record durable; gives the log's new end."""
+        """Make a record durable; returns the log's new end."""
         data = encode_entry(record, self.end)
         if not self._sound:
             self._rewrite(epoch_before(record.epoch))
@@ -78,7 +77,7 @@ class LocalCommits(CommitWriter):
             # Spark asks for an epoch only when it has committed the one before.
             size = self._rewrite(epoch_before(epoch))
         except BackupError as error:
-            # The record itself is durable, so the epoch is committed; a long log only costs room.
+            # The record itself is durable, so the epoch is committed; a long log only takes space.
             _log.warning("%s", error)
         self._compact_bytes = max(self._compact_bytes, 2 * size)
 

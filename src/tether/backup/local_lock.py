@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LockOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a store's lock, for the message that the next one gets."""
+    """The holder of a store's lock, for the error message of the next one."""
 
     owner: str
     pid: int
@@ -28,9 +28,9 @@ class LockOwner(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     """Unix seconds."""
     numbers: str = ""
-    """Where the process number has this meaning; see :func:`tether.process.process_numbers`."""
+    """The process namespace of that number; see :func:`tether.process.process_numbers`."""
     process_started: str = ""
-    """By the kernel's clock, so that a later process of the same number is not taken for it."""
+    """By the kernel's clock; distinguishes it from a later process with the same number."""
 
     @classmethod
     def here(cls, owner: str) -> LockOwner:
@@ -45,7 +45,7 @@ class LockOwner(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def surely_dead(self) -> bool:
-        """Whether it is known here that the process has ended; of those elsewhere nothing is known."""
+        """Whether the process is known to have ended; for other machines this is never known."""
         here = bool(self.process_started) and self.numbers == process_numbers()
         return here and not Owner(self.pid, self.process_started).alive()
 
@@ -68,9 +68,9 @@ class LocalLock(HeldLock):
     """An ``flock`` on the store's ``lock`` file.
 
     Guaranteed: at most one holder among all processes of the machine, two queries of one process
-    included; freed by the kernel at the holder's death, however it dies. On a network file system
-    it holds across machines only if that file system's locks do. A child made by a bare ``fork``
-    shares its parent's lock until both have ended; programs started by ``subprocess`` do not.
+    included; released by the kernel when the holder dies, in whatever way. On a network file system it
+    holds across machines only if that file system's locks do. A child made by a bare ``fork`` shares its
+    parent's lock until both have ended; programs started by ``subprocess`` do not.
     """
 
     def __init__(self, path: Path, owner: str) -> None:
@@ -97,7 +97,7 @@ class LocalLock(HeldLock):
             return "a process that has not yet said its name"
 
     def check(self) -> None:
-        """Raise unless the lock is held and its file is still the one that others would lock."""
+        """Raise unless the lock is held, and its file is still the one that others would lock."""
         if self._descriptor is None:
             raise BackupLockedError(
                 "The lock of the backup store was given up.",
@@ -116,7 +116,7 @@ class LocalLock(HeldLock):
         )
 
     def release(self) -> None:
-        """Give the lock up; harmless if it has been already."""
+        """Release the lock; does nothing if it has been released."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""The part of a store that writes its commit log: whoever holds the lock, and nobody else."""
+"""The part of a store that writes its commit log; only for the holder of the lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LogOwner(ABC):
-    """Writes the commit log of a store, wherever that keeps it."""
+    """Writes the commit log of a store of any kind."""
 
     def __init__(self) -> None:
         self._lock: HeldLock | None = None
@@ -26,7 +26,7 @@ class LogOwner(ABC):
 
     @abstractmethod
     def _open_commits(self) -> CommitWriter:
-        """Read what the log holds, to write behind it."""
+        """Read the log, to append to it."""
 
     def begin_commits(
         self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
@@ -38,7 +38,7 @@ class LogOwner(ABC):
         return self._commits.end
 
     def keep_mark(self, mark: Mark) -> None:
-        """Tell the log's end in a second place; see :meth:`BackupStore.keep_mark`."""
+        """Store the log's end in a second place; see :meth:`BackupStore.keep_mark`."""
         require_lock(self._lock, "open the commit log")
         if self._commits is None:
             self._commits = self._open_commits()
@@ -56,9 +56,9 @@ class LogOwner(ABC):
                 self._mark.write(end)
             return end
         except BaseException:
-            self._commits = None  # what this attempt may have left must be read again
+            self._commits = None  # read the log again: this attempt may have written to it
             raise
 
     def _owned_by(self, lock: HeldLock) -> None:
-        """Another driver may have written since this store was locked last."""
+        """Forget what is known of the log, because another driver may have written to it since."""
         self._lock, self._commits, self._mark = lock, None, None

@@ -1,9 +1,9 @@
-"""The manifest: whose backup this is, and of which program.
+"""The manifest: to which query and program a backup belongs.
 
-A state is only as good as the program that reads it. The manifest keeps a fingerprint of program,
-state schema, slot counts, policy and keys in named parts, so that a changed program meets an error
-that says what changed and what to do, never a garbled state. It is JSON: people can read it. And it
-carries a checksum: one digit of ``first_epoch`` that changed unseen would change the state.
+Stored state can be used only by the program that it belongs to. The manifest keeps a fingerprint of
+program, state schema, slot counts, policy and keys in named parts. So a changed program gets an error
+that says what changed and what to do, instead of wrong state. It is JSON that people can read. It has a
+checksum, because an unnoticed change of ``first_epoch``, for example, would change the state.
 """
 
 import time
@@ -18,9 +18,9 @@ from tether.core.errors import BackupUnreadableError, BadValueError, ChangedProg
 from tether.core.ids import Epoch
 
 FORMAT = 3
-"""The layout of a store that this version of Tether reads and writes. Older ones did not say what
-each loss had cost, and their commit logs could not be known to be all there: no true bound could be
-given from them."""
+"""The layout of a store that this version of Tether reads and writes. Older layouts did not contain the
+cost of each loss, and missing records could not be noticed, so no correct bound could be computed from
+them."""
 
 ADVICE = {
     "program": "If the new code means the same by its state, allow the change of 'program'.",
@@ -36,16 +36,17 @@ _LONGEST_SHOWN = 120
 
 
 class StoredOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be known of an operator to divide its state anew while no program runs."""
+    """What must be known of an operator to divide its state while no program runs."""
 
     refused: str
     """Why its state cannot be divided by key; empty if it can."""
     recovery: str
     """Name of the policy's recovery strategy."""
     senders: tuple[str, ...] = ()
-    """Operators whose rows come to it, at first or second hand."""
+    """Operators whose rows reach it, directly or through others."""
     alike: dict[str, str] = {}
-    """Numbers that each slot may have from any other: by what they are put together, "max" or "min"."""
+    """Numbers that are merged over all slots when the number of slots changes, each by "max" or
+    "min"."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +70,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Plain JSON values by part: ``program``, ``state``, ``slots``, ``policy``, ``keys``."""
     operators: dict[str, StoredOperator] = {}
     moved: dict[str, int] = {}
-    """Of operators whose number of slots was changed by a command: the number now. The fingerprint has
-    the one that the program says."""
+    """The current number of slots of operators whose number was changed by a command. The fingerprint
+    contains the program's number."""
     moving: dict[str, int] = {}
-    """The numbers that a change which has begun leads to: the commit log says whether it is done."""
+    """The new numbers of a change that has begun; the commit log shows whether it is finished."""
 
     @classmethod
     def new(
@@ -136,10 +137,10 @@ def decode_manifest(data: bytes) -> Manifest:
 def check_manifest(
     stored: Manifest, wanted: Manifest | Mapping[str, Any], allow: Collection[str] = ()
 ) -> None:
-    """Refuse to go on with another program's state.
+    """Refuse to continue with another program's state.
 
     Args:
-        stored: What the store says of itself.
+        stored: The manifest in the store.
         wanted: The manifest, or just the fingerprint, of the program about to run.
         allow: Parts whose change the user has declared harmless.
 
@@ -197,7 +198,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 
 def _plain(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    # What JSON gives back, so that a tuple of today equals the list that was stored.
+    # As JSON returns it, so that a tuple equals the list that was stored.
     try:
         return msgspec.json.decode(msgspec.json.encode(dict(fingerprint)), type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:

@@ -1,9 +1,9 @@
-"""How far a commit log went, told in another place than the log.
+"""The end of a commit log, stored in another place than the log.
 
-A log that was cut where a record ends, or put back to an earlier state, looks like a good one that is
-only older. Where every epoch leaves a record, Spark's own count of epochs gives it away. Where only
-epochs with a backup do, this mark does: it is kept in Spark's checkpoint, so that not even a backup
-directory that was put back as a whole goes unnoticed.
+A log that was cut at the end of a record, or replaced by an earlier version, looks like a correct, older
+log. Where every epoch leaves a record, Spark's own count of epochs shows that. Where only epochs with a
+backup do, this mark shows it: it is kept in Spark's checkpoint, so that even a backup directory that was
+restored to an earlier version is noticed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Mark(Protocol):
-    """Where the end of a commit log is told besides, wherever that is."""
+    """A second place where the end of a commit log is stored."""
 
     def write(self, end: LogEnd) -> None:
-        """Tell how far the log goes now."""
+        """Store the log's end."""
         ...
 
     def read(self) -> LogEnd | None:
@@ -44,16 +44,16 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LogMark:
     """A small file that names the newest record of a commit log.
 
-    It is written after the record and before the commit is reported as done. So a crash leaves it
-    one record behind at most, and never ahead.
+    It is written after the record and before the commit is reported as done. So after a crash it is at
+    most one record behind, and never ahead.
 
     Args:
-        url: Path or URL of the folder that it lies in.
+        url: Path or URL of its folder.
         name: Its name there.
         options: For fsspec's file system.
 
     Raises:
-        BackupError, BadValueError: the place cannot be reached from here.
+        BackupError, BadValueError: the place cannot be reached.
 
     Example:
         >>> mark = LogMark("memory://doctest-mark", "commits.json")
@@ -69,7 +69,7 @@ class LogMark:
         self._folder = ObjectFolder(url, options or {}) if self._path is None else None
 
     def write(self, end: LogEnd) -> None:
-        """Tell, durably, how far the log goes now."""
+        """Store the log's end durably."""
         data = seal(_Content(end.number, end.digest.hex()))
         if self._folder is not None:
             self._folder.replace(self._name, data)

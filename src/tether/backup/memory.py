@@ -1,7 +1,7 @@
 """A backup store in this process's memory: for tests, local pipelines and the simulator.
 
-It keeps the protocol of the others, and frames in the form that they write, checksums and all. Nothing
-in it outlives the process.
+It follows the same protocol as the others, and stores frames in the same format, checksums included.
+Nothing in it outlives the process.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class MemoryStore:
         return self._end
 
     def keep_mark(self, mark: Mark) -> None:
-        """Tell the log's end in a second place; see :meth:`BackupStore.keep_mark`."""
+        """Store the log's end in a second place; see :meth:`BackupStore.keep_mark`."""
         mark.write(self._end)
         self._mark = mark
 
     def append_commit(self, record: CommitRecord) -> LogEnd:
-        """Let a record count."""
+        """Apply a record."""
         self._history.apply(record)
         self._end = LogEnd(self._end.number + 1, self._end.digest)
         if self._mark is not None:
@@ -120,7 +120,7 @@ class MemoryStore:
         return self._end
 
     def read_commits(self) -> CommitLog:
-        """What the log says; a copy, which its reader continues by itself."""
+        """The content of the log, as a copy for its reader."""
         return self._log(copy.deepcopy(self._history))
 
     def for_slots(self) -> MemoryStore:
@@ -153,7 +153,7 @@ class MemoryStore:
             self._frames.pop(ref.name, None)
 
     def lock(self, owner: str) -> HeldLock:
-        """Nobody else can reach this store."""
+        """A lock without effect: no other process can reach this store."""
         del owner
         return _Ours()
 
@@ -164,13 +164,13 @@ class MemoryStore:
 
 class _ForSlots(MemoryStore):
     def read_commits(self) -> CommitLog:
-        """What the log says now."""
+        """The current content of the log."""
         return self._log(self._history)
 
 
 class _Ours(HeldLock):
     def check(self) -> None:
-        """It is."""
+        """Does nothing: the lock is always held."""
 
     def release(self) -> None:
         """Nothing to give up."""

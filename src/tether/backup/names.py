@@ -1,4 +1,4 @@
-"""Names of things in a store: safe as path components, and never able to leave the store."""
+"""Names in a store: safe as path components, and never outside the store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def split_slot_key(key: str) -> tuple[str, Slot]:
 
 
 def epoch_of_name(name: str) -> int | None:
-    """Epoch that the name of a log or frame begins with: known even when its content is not.
+    """The epoch in the name of a log or frame: known even if the content is unreadable.
 
     Example:
         >>> epoch_of_name("slots/count/0/000000000007.000001.ab.cd.log")
@@ -77,7 +77,7 @@ def epoch_of_name(name: str) -> int | None:
 def checked_frame_name(name: str) -> str:
     """Refuse a reference that points outside the slots' folders.
 
-    References come from the commit log, which is data like any other.
+    References come from the commit log, which is not trusted.
 
     Raises:
         BackupUnreadableError: the name is not one that a store gives to a frame.

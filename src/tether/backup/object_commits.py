@@ -2,7 +2,7 @@
 
 ``commits/<number>.commit`` holds one record, ``commits/<number>.snapshot`` all that can still
 matter of the records up to that number. Numbers have no holes, so a lost object is noticed. There is
-one copy only: an object is written whole, and the store keeps it from rotting.
+only one copy: an object is written as a whole, and the store protects it from damage.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_log(folder: ObjectFolder) -> CommitLog:
         log, vanished = _read_once(folder)
         if not vanished:
             return log
-        # The driver folded the log between our listing and our reading: look again.
+        # The driver has folded the log between the listing and the reading: list again.
     return _read_once(folder)[0]
 
 
@@ -89,14 +89,14 @@ def _read_once(folder: ObjectFolder) -> tuple[CommitLog, bool]:
 
 
 class _Reading:
-    """Entries that could be read, and what is wrong with the others."""
+    """Readable entries, and the defects of the others."""
 
     def __init__(self, folder: ObjectFolder) -> None:
         self._folder = folder
         self.entries: list[Numbered] = []
         self.damaged: list[str] = []
         self.vanished = False
-        """Whether any was gone that had been listed a moment before."""
+        """Whether a listed object had been deleted when it was read."""
 
     def read(self, wanted: list[tuple[int, str]]) -> bool:
         """Read some entries by number and name, in order; tell whether all could be."""
@@ -123,9 +123,9 @@ class _Reading:
 class ObjectCommits(CommitWriter):
     """A commit log opened for writing by the holder of the store's lock.
 
-    A record's number is taken by creating its object. Where the store has conditional puts, a
-    driver that lost its lease without noticing therefore cannot commit beside its successor: the
-    number is taken, and it is told so.
+    A record's number is taken by creating its object. So where the store has conditional puts, a driver
+    that has lost its lease without noticing cannot commit beside its successor: the number is taken, and
+    it gets an error.
 
     Args:
         folder: The store.
@@ -167,7 +167,7 @@ class ObjectCommits(CommitWriter):
         return encode_entry(self._history.snapshot(committed_epoch), self.end)
 
     def _rewrite(self, committed_epoch: Epoch) -> int:
-        # Not created but replaced: a snapshot up to here may be there, and say less.
+        # Replaced, not created: there may be a snapshot of this number with less content.
         data = self._folded(committed_epoch)
         self._folder.replace(_snapshot(self.end.number), data)
         self._sound = True
@@ -184,5 +184,5 @@ class ObjectCommits(CommitWriter):
             old += [_snapshot(number) for number in listing.snapshots if number < last]
             self._folder.delete(old)
         except (BackupError, OSError) as error:
-            # The record itself is durable; many small objects only cost time to read.
+            # The record itself is durable; many small objects only take longer to read.
             _log.warning("The commit log could not be folded: %s", error)

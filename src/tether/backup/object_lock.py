@@ -1,7 +1,7 @@
 """One driver at a time on an object store, by a lease.
 
-An object store frees nothing when a process dies, so the lock is an object that says until when it
-holds, and a thread of the holder that rewrites it well before.
+An object store releases nothing when a process dies. So the lock is an object with an expiry time, which
+a thread of the holder renews well before.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class ObjectLock(HeldLock):
     * On S3 (and what speaks its conditional puts) the object is created, taken over and renewed
       only if nobody else changed it meanwhile; so of several that try, one gets it.
     * ``check`` asks the store, and refuses once the lease has run out by this process's clock.
-    * A holder that died without a word frees the lock when its lease has run out; at once for a
-      successor on the same machine, which can see that the process is gone.
+    * If a holder dies without releasing it, the lock is free when its lease has expired; at once for a
+      successor on the same machine, which can see that the process has ended.
 
     Not guaranteed:
 
     * On stores without conditional puts, two drivers that start within the same instant may both
       believe to hold it, until the first ``check`` or renewal tells one of them.
-    * Machines whose clocks differ by a good part of the lease may take a living holder for dead.
-    * A process that is frozen between ``check`` and its commit for longer than the lease may still
-      write. Its commit then meets the newer driver's under the same number, which the store
-      refuses where it has conditional puts: see :class:`ObjectCommits`.
+    * Machines whose clocks differ by a large part of the lease may consider a living holder dead. * A
+    process that is frozen between ``check`` and its commit for longer than the lease may still
+      write. Its commit then has the same number as one of the newer driver, and the store refuses it
+      where it has conditional puts: see :class:`ObjectCommits`.
 
     Args:
         folder: The store.
@@ -62,7 +62,9 @@ class ObjectLock(HeldLock):
         self._seconds = lease_seconds
         self._holder = LockOwner.here(owner)
         self._token = uuid.uuid4().hex
-        self._mutex = threading.Lock()  # the renewing thread and check() share what follows
+        self._mutex = (
+            threading.Lock()
+        )  # the fields below are shared by the renewing thread and check()
         self._deadline = 0.0
         self._lost = ""
         self._acquire()
@@ -87,8 +89,8 @@ class ObjectLock(HeldLock):
         self._deadline = started + self._seconds
 
     def _take_over(self) -> bool:
-        """Replace a lease that binds nobody any more; false if it was given up a moment ago."""
-        # The version first: if the holder renews in between, what we know is the stale one.
+        """Replace an expired lease; False if it has just been released."""
+        # Read the version first: if the holder renews the lease in between, our version is out of date.
         version = self._version()
         there = self._read()
         if there is None:
@@ -138,11 +140,11 @@ class ObjectLock(HeldLock):
             except BackupLockedError:
                 return
             except BackupError as error:
-                # The lease has time left; the next round may succeed. If none does, check() tells.
+                # The lease has time left, and the next round may succeed. If none does, check() raises.
                 _log.warning("The lock could not be renewed: %s", error)
 
     def renew(self) -> None:
-        """Prolong the lease; done by a thread of its own at every third of it.
+        """Renew the lease; called by a separate thread after each third of it.
 
         Raises:
             BackupLockedError: another one has taken the lock.
@@ -155,7 +157,7 @@ class ObjectLock(HeldLock):
             self._deadline = started + self._seconds
 
     def check(self) -> None:
-        """Raise unless the store itself says that the lock is ours."""
+        """Raise unless the store confirms that the lock is ours."""
         with self._mutex:
             if time.monotonic() > self._deadline and not self._lost:
                 self._lost = "Its lease ran out before it could be renewed."
@@ -174,7 +176,7 @@ class ObjectLock(HeldLock):
             )
 
     def release(self) -> None:
-        """Give the lock up; harmless if it has been already, or was lost."""
+        """Release the lock; does nothing if it has been released or lost."""
         self._stop.set()
         self._thread.join()
         with self._mutex:

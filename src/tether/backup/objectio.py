@@ -1,7 +1,7 @@
-"""The little that a backup needs of an object store, on top of fsspec.
+"""The operations that a backup needs from an object store, on top of fsspec.
 
-Object stores have no append and no rename, and differ in how they refuse to overwrite. All of that
-is dealt with here, and every failure leaves as a ``BackupError`` that says what to check.
+Object stores have no append and no rename, and differ in how they refuse to overwrite. This module hides
+the differences; every failure becomes a ``BackupError`` that says what to check.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ObjectFolder:
             (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
         )
         self.conditional = "s3" in protocols
-        """Whether ``replace`` can be told to fail if another one was quicker."""
+        """Whether ``replace`` can fail if the object has been changed meanwhile."""
 
     def read(self, name: str) -> bytes:
         """All bytes of an object.
@@ -66,7 +66,7 @@ class ObjectFolder:
         return {name: self._result(name, found[self._path(name)]) for name in names}
 
     def read_starts(self, sizes: Mapping[str, int]) -> dict[str, bytes | None]:
-        """The first bytes of several objects, as many of each as is said."""
+        """The first bytes of several objects, with a number of bytes for each."""
         paths = [self._path(name) for name in sizes]
         with self._explained("Objects could not be read"):
             found = self._fs.cat_ranges(paths, 0, list(sizes.values()), on_error="return")
@@ -82,7 +82,7 @@ class ObjectFolder:
         return found
 
     def create(self, name: str, data: bytes) -> None:
-        """Write a new object, all or nothing; atomic against others where the store can do it.
+        """Write a new object, all or nothing; atomic where the store supports it.
 
         S3 and Google's store can (a conditional put). Elsewhere two creators within the same
         instant may both succeed, and the later one's bytes stay.
@@ -94,7 +94,7 @@ class ObjectFolder:
             with self._explained(f"{name} could not be written", passing=FileExistsError):
                 self._put_new(self._path(name), data)
         except (FileExistsError, BackupError) as error:
-            # Stores word "exists" differently, and a put that was sent twice meets itself.
+            # Stores report "exists" differently, and a put that was sent twice finds its own object.
             try:
                 there = self.read(name)
             except (FileNotFoundError, BackupError):
@@ -116,12 +116,12 @@ class ObjectFolder:
         self._fs.pipe_file(path, data)
 
     def replace(self, name: str, data: bytes, *, version: str | None = None) -> None:
-        """Write an object, all or nothing, over whatever is there.
+        """Write an object, all or nothing, replacing any other.
 
         Args:
             name: The object.
             data: Its new content.
-            version: What :meth:`version` said: fail if the object has changed since. Ignored where
+            version: The result of :meth:`version`: fail if the object has changed since. Ignored where
                 the store is not ``conditional``.
         """
         condition = {"IfMatch": version} if version and self.conditional else {}
@@ -129,7 +129,7 @@ class ObjectFolder:
             self._fs.pipe_file(self._path(name), data, **condition)
 
     def version(self, name: str) -> str | None:
-        """A word that changes with the content; ``None`` if the store is not conditional."""
+        """A text that changes with the content; ``None`` if the store is not conditional."""
         if not self.conditional:
             return None
         with self._explained(f"{name} could not be read"):
@@ -147,7 +147,7 @@ class ObjectFolder:
         return {path[start:]: int(info["size"] or 0) for path, info in sorted(found.items())}
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; those that are gone are passed over."""
+        """Delete objects; missing ones are ignored."""
         paths = [self._path(name) for name in names]
         if not paths:
             return
@@ -169,7 +169,7 @@ class ObjectFolder:
             yield
         except (passing, TetherError):
             raise
-        # Drivers raise what their network libraries raise, which need not be OSError.
+        # Drivers pass on exceptions of their network libraries, which may not be OSErrors.
         except Exception as error:
             raise BackupError(
                 f"{what} in the backup store {self.url}.",

@@ -55,10 +55,10 @@ class ObjectStore(LogOwner):
     Args:
         url: For instance ``s3://bucket/prefix``; the bucket must exist.
         storage_options: For fsspec's file system: credentials, endpoint, ...
-        compression: Of the state in new frames; ``"lz4"`` by default, since a network is slower
-            than the packing.
+        compression: Of the state in new frames; ``"lz4"`` by default, because a network is slower than
+            the compression.
         fold_every: Commit records after which they are folded into one object.
-        lease_seconds: How long the lock of a driver that died blocks the next one.
+        lease_seconds: How long the lock of a dead driver blocks the next one.
 
     Example:
         >>> store = ObjectStore("memory://doctest-objects")
@@ -119,7 +119,7 @@ class ObjectStore(LogOwner):
     def frames(
         self, operator: str | None = None, slot: Slot | None = None
     ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
-        """Every frame that lies in the store; see :meth:`BackupStore.frames`."""
+        """Every frame in the store; see :meth:`BackupStore.frames`."""
         below = SLOTS if operator is None else f"{SLOTS}/{path_name(operator)}"
         sizes = {
             name: size
@@ -182,7 +182,7 @@ class ObjectStore(LogOwner):
         self._folder.replace(MANIFEST, encode_manifest(manifest))
 
     def lock(self, owner: str) -> ObjectLock:
-        """Become the only driver on this store; :class:`ObjectLock` says how surely."""
+        """Become the only driver on this store; see :class:`ObjectLock` for the guarantees."""
         lock = ObjectLock(self._folder, owner, self._lease_seconds)
         self._owned_by(lock)
         return lock

@@ -1,4 +1,4 @@
-"""From an address to a store, on the driver and again in every executor."""
+"""Opens a store from its address, on the driver and in every executor."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ def open_store(
 
 
 class StoreAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a store: small, and fit to be sent to executors.
+    """The address of a store; small, and can be sent to executors.
 
     Example:
         >>> import pickle

@@ -1,6 +1,6 @@
-"""Reading back what exact recovery needs: parts of a snapshot, feedback in flight, logged rows.
+"""Reads what exact recovery needs: parts of a snapshot, feedback in flight, logged rows.
 
-Here damage is never passed over: an exact policy that cannot be exact must say so.
+Damage always raises an error: an exact policy must report that it cannot be exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every backup store can do; the rest of Tether knows no more of it than this."""
+"""The interface of backup stores; the rest of Tether uses nothing else of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HeldLock(contextlib.AbstractContextManager["HeldLock"]):
 
     @abstractmethod
     def release(self) -> None:
-        """Give the lock up; harmless if it has been already."""
+        """Release the lock; does nothing if it has been released."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,8 +52,8 @@ class BackupStore(Protocol):
     Slots' tasks ``append`` and ``read`` in any process, any number at a time. The driver alone,
     and only while it holds the ``lock``, commits, drops and writes the manifest.
 
-    Every verb raises :class:`~tether.core.errors.BackupError` (or a subclass) with a cause that a
-    user can act on, when the storage behind it fails.
+    If the storage fails, every operation raises :class:`~tether.core.errors.BackupError` (or a
+    subclass), with a cause that a user can act on.
     """
 
     def append(
@@ -66,31 +66,32 @@ class BackupStore(Protocol):
         """Read a frame back, all of it checked.
 
         Raises:
-            BackupUnreadableError: missing, torn or corrupt. (A store that cannot be asked, say for
-                want of rights, raises plain ``BackupError``: that frame may yet be good.)
+            BackupUnreadableError: missing, torn or corrupt. (If the store cannot be read, for example
+                because of missing rights, it raises plain ``BackupError``: the frame itself may be
+                good.)
         """
         ...
 
     def frames(
         self, operator: str | None = None, slot: Slot | None = None
     ) -> Iterator[tuple[FrameRef, FrameHeader | BackupUnreadableError]]:
-        """Every frame that lies in the store, committed or not; only heads are read and checked."""
+        """Every frame in the store, committed or not; only heads are read and checked."""
         ...
 
     def begin_commits(
         self, committed_epoch: Epoch, *, every_epoch: bool, gap: str = "", records: int = 0
     ) -> LogEnd:
-        """Make the commit log ready to be written to, once it is known to be all there.
+        """Make the commit log ready to be written to, once it is known to be complete.
 
-        Damage that can be made good is. Until this call nothing of the log is changed, so that
-        whoever refuses to go on with it leaves it as it was found.
+        Defects are repaired where that is possible. Before this call nothing of the log is changed, so a
+        caller that refuses the log leaves it unchanged.
 
         Args:
             committed_epoch: The last epoch that Spark has committed.
             every_epoch: Whether every epoch leaves a record from now on.
-            gap: What is missing in the log, where that is accepted. It is never forgotten.
-            records: How many records there have been at least, also those that are missing: their
-                numbers are not given again.
+            gap: What is missing in the log, where that is accepted. It is recorded permanently.
+            records: The smallest possible number of records so far, missing ones included: their numbers
+                are not used again.
 
         Returns:
             Where the log ends.
@@ -98,11 +99,11 @@ class BackupStore(Protocol):
         ...
 
     def keep_mark(self, mark: Mark) -> None:
-        """Tell besides where the log ends: now, and after every record, before that counts."""
+        """Store the log's end in a second place: now, and after every record, before it counts."""
         ...
 
     def append_commit(self, record: CommitRecord) -> LogEnd:
-        """Make a record durable; from its return on, what it names counts.
+        """Make a record durable; when this returns, what the record names counts.
 
         Returns:
             Where the log ends now.
@@ -110,7 +111,7 @@ class BackupStore(Protocol):
         ...
 
     def read_commits(self) -> CommitLog:
-        """Read the commit log; damage is told, never raised."""
+        """Read the commit log; damage is part of the result, and not raised."""
         ...
 
     def read_manifest(self) -> Manifest | None:
@@ -126,7 +127,7 @@ class BackupStore(Protocol):
         ...
 
     def drop(self, refs: Iterable[FrameRef]) -> None:
-        """Delete frames that nothing needs; those already gone are passed over."""
+        """Delete frames that are not needed; missing ones are ignored."""
         ...
 
     def lock(self, owner: str) -> HeldLock:
@@ -143,7 +144,7 @@ class BackupStore(Protocol):
 
 
 def require_lock(lock: HeldLock | None, what: str) -> None:
-    """Refuse a driver's verb to one who does not hold the lock.
+    """Refuse an operation of drivers without the lock.
 
     Raises:
         BackupLockedError: the lock was lost.
@@ -159,7 +160,7 @@ def require_lock(lock: HeldLock | None, what: str) -> None:
 
 
 def unreadable_frame(ref: FrameRef, why: str) -> BackupUnreadableError:
-    """The error for a frame that is not where it should be."""
+    """The error for a frame that is missing."""
     return BackupUnreadableError(
         f"The backup frame in {ref.name} (bytes {ref.offset} to {ref.offset + ref.length}) "
         "cannot be read.",
@@ -170,10 +171,10 @@ def unreadable_frame(ref: FrameRef, why: str) -> BackupUnreadableError:
 
 
 def checked_bytes(ref: FrameRef, data: pa.Buffer | bytes) -> pa.Buffer | bytes:
-    """Refuse bytes that begin another frame than the one that is meant.
+    """Refuse bytes of another frame than the one that is referred to.
 
     Raises:
-        BackupUnreadableError: they do, or no frame at all.
+        BackupUnreadableError: they are of another frame, or of none.
     """
     if digest_of(data) != ref.digest:
         raise unreadable_frame(ref, "Another frame is in its place, or its head is damaged.")
@@ -190,7 +191,7 @@ def frame_exists(name: str) -> BackupError:
 
 
 def missing_manifest(place: str) -> BackupUnreadableError:
-    """The error for a store that holds backups but does not say whose."""
+    """The error for a store with backups but without a manifest."""
     return BackupUnreadableError(
         f"The backup store {place} has no manifest.",
         why="It holds backups, but nothing says of which query and program.",

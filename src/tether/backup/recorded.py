@@ -1,4 +1,4 @@
-"""What a commit log says of a slot and of snapshots, in the words of its readers."""
+"""What readers of a commit log get: facts about a slot, and snapshots."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ UNTOLD = LossRecord(
     extra=math.inf,
     items=math.inf,
 )
-"""Stands for losses that the log knows of by their number only. Nobody knows when they happened."""
+"""Stands for losses of which the log knows only that they happened, not when."""
 
 
 class SlotFacts(NamedTuple):
-    """The newest small facts of a slot."""
+    """The newest recorded facts of a slot."""
 
     failures: Failures
-    """k, the highest ever recorded, void records included: a crash never loses count."""
+    """k: the highest number ever recorded, void records included, so that a crash does not reduce it."""
     lineage: Lineage
     policy_state: bytes
     exact_epoch: Epoch | None = None
-    """The epoch as of whose end the committed frames hold the whole state, where they do."""
+    """The epoch at whose end the committed frames contain the whole state; None where they do not."""
     epoch: Epoch | None = None
-    """The epoch of the record that says so; None where there is none."""
+    """The epoch of that record; None where there is none."""
     divergence: float = math.inf
     """See :attr:`SlotCommit.divergence_after`: as of the end of ``epoch``."""
     theta: float = math.inf

@@ -1,4 +1,4 @@
-"""From the commit log to the frames that restore a slot, with what damage costs in certainty."""
+"""Reads the frames that restore a slot, and the cost of damaged ones."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class RestoredChain(NamedTuple):
-    """Frames to apply in order, oldest first, and how much the damaged ones may cost.
+    """Frames to apply in order, oldest first, and the possible error from damaged ones.
 
-    Why skipping is sound: each frame overwrites entries of the durable image. An image that lacks
-    one frame differs by at most what that frame ``carried``, and later frames, which overwrite the
-    same entries in both, only bring the two closer.
+    Why a frame may be skipped: each frame overwrites entries of the durable image. An image that lacks
+    one frame differs by at most what that frame ``carried``, and later frames, which overwrite the same
+    entries in both, only bring the two closer.
     """
 
     frames: list[Frame]
     unreadable: list[tuple[FrameRef, str]]
-    """What was skipped, and why. A lost commit record is told under the name ``commits``."""
+    """What was skipped, and why. A lost commit record has the name ``commits``."""
     extra_bound: float
-    """To be added to the bound; infinite if commit records are lost that this chain rests on."""
+    """To be added to the bound; infinite if commit records that this chain depends on are lost."""
 
 
 def require_whole(chain: RestoredChain, what: str, *, or_else: str = "") -> None:
-    """Refuse a chain of which anything was skipped: an exact restore has no bound to widen.
+    """Refuse a chain with skipped frames: an exact restore has no bound to widen.
 
     Args:
-        chain: What was read.
-        what: What cannot be done with less, for the error.
-        or_else: What else its reader can do, if anything.
+        chain: The chain.
+        what: What needs the whole chain, for the error.
+        or_else: What the user can do instead, if anything.
 
     Raises:
         BackupUnreadableError: names every frame that cannot be read.
@@ -54,15 +54,15 @@ def require_whole(chain: RestoredChain, what: str, *, or_else: str = "") -> None
 def recover_chain(
     store: BackupStore, history: CommitHistory, operator: str, slot: Slot, before_epoch: Epoch
 ) -> RestoredChain:
-    """Read what restores a slot that is to run ``before_epoch``.
+    """Read the frames that restore a slot before it runs ``before_epoch``.
 
-    Starts with the newest full frame that can be read. An unreadable partial frame is passed over;
-    an unreadable full one makes the previous generation the start, on which the newer partial
-    frames still apply. Either adds its ``carried`` to the bound.
+    Starts with the newest full frame that can be read. An unreadable partial frame is skipped. If a full
+    frame is unreadable, the previous generation is the start, and the newer partial frames are applied
+    to it. Either adds its ``carried`` to the bound.
 
     Raises:
         BackupUnreadableError: no generation has a readable start.
-        BackupError: the store cannot be asked now; its frames may yet be good.
+        BackupError: the store cannot be read now; its frames may still be good.
     """
     generations = history.generations(operator, slot, before_epoch)
     newest_first = [commit for generation in generations for commit in generation][::-1]
@@ -92,7 +92,7 @@ def recover_chain(
 def _read_checked(
     store: BackupStore, commit: SlotCommit, operator: str, slot: Slot, before_epoch: Epoch
 ) -> Frame:
-    """Read a frame and make sure that it is the one which the commit log means."""
+    """Read a frame, and check that it is the one in the commit log."""
     assert commit.frame is not None
     frame = store.read(commit.frame)
     header = frame.header

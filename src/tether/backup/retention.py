@@ -1,4 +1,4 @@
-"""Which frames of a commit log recovery may still ask for. Pure: records in, names of frames out."""
+"""The frames of a commit log that recovery may still need. Pure: records in, names of frames out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def needed(records: Sequence[CommitRecord], committed_epoch: Epoch) -> set[FrameRef]:
-    """Frames that recovery may ask for when any epoch above ``committed_epoch`` is run.
+    """Frames that recovery may need when any epoch above ``committed_epoch`` is run.
 
     Args:
         records: Those that are not void, in log order.
@@ -38,13 +38,13 @@ def needed(records: Sequence[CommitRecord], committed_epoch: Epoch) -> set[Frame
 
 
 def newest_complete(records: Sequence[CommitRecord]) -> CommitRecord | None:
-    """The record of the newest snapshot that all slots have their part of."""
+    """The record of the newest complete snapshot."""
     complete = (record for record in reversed(records) if record.complete is not None)
     return next(complete, None)
 
 
 def _needed_by_snapshot(records: Sequence[CommitRecord]) -> set[FrameRef]:
-    """All that the newest complete snapshot is restored from, whatever has come since."""
+    """All frames that the newest complete snapshot is restored from."""
     snapshot = newest_complete(records)
     if snapshot is None:
         return set()
@@ -59,7 +59,7 @@ def _needed_by_snapshot(records: Sequence[CommitRecord]) -> set[FrameRef]:
 
 
 def _needed_rows(records: Sequence[CommitRecord], committed_epoch: Epoch) -> set[FrameRef]:
-    """Logged rows that no committed backup of their slot holds."""
+    """Logged rows whose effect is in no committed backup of their slot."""
     saved: dict[str, int] = {}
     for record in records:
         for key, commit in record.slots.items():

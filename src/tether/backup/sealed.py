@@ -1,4 +1,4 @@
-"""Small JSON files that say whether they are whole: people can read them, and a changed digit shows."""
+"""Small JSON files with a checksum: people can read them, and any change is noticed."""
 
 from __future__ import annotations
 

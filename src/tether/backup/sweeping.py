@@ -1,4 +1,4 @@
-"""Deleting what nothing can need any more."""
+"""Deletes frames that are not needed any more."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def sweep(
     orphans: bool = False,
     found: Iterable[FoundFrame] | None = None,
 ) -> list[FrameRef]:
-    """Drop old frames, and forget the commit records that named them.
+    """Drop old frames, and prune the commit records that named them.
 
     Args:
         store: Locked by the caller.
-        history: The caller's view of the whole commit log; it is pruned.
+        history: The whole commit log, which is pruned.
         committed_epoch: The last epoch that Spark has committed.
         orphans: Also look through the store for frames that no record names, of tasks that failed
-            or drivers that died. It lists the whole store: meant for the start of a query.
-        found: What such a list holds, where it is known already.
+            or drivers that died. This lists the whole store, so it is meant for the start of a query.
+        found: The list of frames, if it is known already.
 
     Returns:
         What was dropped.
@@ -56,7 +56,7 @@ def _orphans(
         named.setdefault(ref.name, []).append(ref.offset)
     orphans = []
     for ref, header in found:
-        # Damage can swallow several frames; spare the stretch if a named one lies in it.
+        # A damaged section may contain several frames; keep it if a named one is in it.
         if any(ref.offset <= at < ref.offset + ref.length for at in named.get(ref.name, [])):
             continue
         if _outlived(ref, header, committed_epoch):

@@ -1,4 +1,4 @@
-"""The books that a bound is drawn from: what each slot has lost, and what it would lose now."""
+"""The account that a bound is computed from: what each slot has lost, and what it would lose now."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         epoch: The epoch that the slot was about to run.
         at_most: Most divergence lost, in its units; see ``loss_at_most``.
-        extra: Most divergence lost on top of that which the budget does not pay for: a backup
-            could not be read and an elder one had to serve, or the loss was under an earlier
-            policy. It widens the bound beyond the budget.
+        extra: Most divergence lost on top of that which the budget does not pay for: a backup could not
+            be read and an older one was used, or the loss happened under an earlier policy. It widens
+            the bound beyond the budget.
         items: Most items lost unprocessed. Whole, or infinite.
-        position: Where it was, in the window's unit; None counts in every window.
+        position: Position of the loss in the window's unit; None counts in every window.
 
     Example:
         >>> Loss(epoch=7, at_most=20.0).extra
@@ -37,7 +37,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one slot now.
+    """The facts about one slot now.
 
     Args:
         operator: Name of the operator.
@@ -46,11 +46,13 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
         theta: θ at that epoch, in units of the divergence.
         failures: k, recoveries so far.
         losses: All that the slot has lost.
-        pending_items: Items taken in, neither processed nor backed up.
-        unacked_items: Most items that senders have lost, or may have, before anybody else had them.
-        inherited: How much of ``theta`` an earlier policy allowed and the budget does not pay for.
-        placement: Where the slot stands in the query.
-        saved: Whether its backups hold exactly its state, not only by its divergence.
+        pending_items: Items received, neither processed nor backed up.
+        unacked_items: Most items that senders have, or may have, lost before anybody else had them.
+        inherited: The part of ``theta`` that an earlier policy allowed and that the budget does not pay
+            for.
+        placement: The slot's place in the query.
+        saved: Whether its backups contain exactly its state, also where the divergence does not show a
+            difference.
 
     Example:
         >>> SlotFacts(operator="count", slot=0, divergence=5.0, theta=10.0).failures
@@ -73,8 +75,8 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
 def loss_at_most(theta: float, last_divergence: float | None) -> float:
     """The most that losing a slot costs: θ, or the divergence last reported if that is less.
 
-    The divergence is that of the last committed epoch; rows that came after it are read again. It
-    is not known where the driver died too: then θ stands.
+    The divergence is that of the last committed epoch; rows that came after it are read again. Where the
+    driver died too, the divergence is not known, and θ is used.
 
     Example:
         >>> loss_at_most(100.0, 30.0), loss_at_most(100.0, None)
@@ -86,15 +88,15 @@ def loss_at_most(theta: float, last_divergence: float | None) -> float:
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator's books.
+    """The account of one operator.
 
     Args:
         operator: Its name.
-        budget: That its thresholds are derived from.
+        budget: The budget that its thresholds are derived from.
         facts: One entry for each slot.
         window: Of its policy: losses that it has left do not count, faded ones count less.
         now: Position of the stream in the window's unit; without it every loss counts in full.
-        exact: Whether its policy makes every loss good, also where no divergence would see it.
+        exact: Whether its policy makes every loss good, also differences that no divergence shows.
 
     Example:
         >>> Account(operator="count", budget=Budget(max_state_error=9), facts=()).window

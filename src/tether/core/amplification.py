@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from tether.core.placement import Placement
 
 Link = tuple[str, str]
-"""Names of a sender and of the operator that takes its rows, or its feedback, in."""
+"""Names of a sender and of the operator that receives its rows or its feedback."""
 
 
 @dataclass(frozen=True)
 class Amplification:
-    """What one unit of state that an operator loses can come to in each operator of the query.
+    """The error that one unit of state lost by an operator can cause in each operator of the query.
 
     Made by ``amplification_of``.
 
@@ -58,17 +58,17 @@ class Amplification:
     """Operators that keep state whose loss counts."""
     factors: Mapping[Link, Exact]
     unknown: tuple[Link, ...]
-    """Links that bring an error in with a factor that is not known; an operator twice where it is its
-    own later rows that may enlarge an error."""
+    """Links whose factor is not known. An operator is named twice where its own later rows may enlarge
+    an error."""
     endless: tuple[str, ...]
-    """Operators on a loop that gives an error back undiminished, or enlarged."""
+    """Operators on a loop whose gain is 1 or more, so that errors do not fade."""
 
     def factor(self, source: str, target: str) -> Exact:
-        """Most that one unit lost by ``source`` can come to in the state of ``target``."""
+        """Largest error in the state of ``target`` that one unit lost by ``source`` can cause."""
         return self.factors.get((source, target), Fraction(0))
 
     def unbounded_by(self, target: str) -> tuple[str, ...]:
-        """Operators whose losses show in ``target`` without a known limit."""
+        """Operators whose losses can cause an unlimited error in ``target``, as far as is known."""
         return tuple(
             name
             for name in self.operators
@@ -91,13 +91,13 @@ class Amplification:
         return replace(place, amplification=known)
 
     def sharers(self, source: str) -> int:
-        """How many operators must share a budget with this one: whose errors meet its own somewhere."""
+        """Number of operators that share a budget with this one, as their errors can meet."""
         return max((len(self._known_in(target)) for target in self._known_from(source)), default=1)
 
     def weight(self, source: str) -> float:
-        """Most often that an error of the operator counts, in any state where that is known.
+        """Largest known factor by which an error of the operator counts in any state.
 
-        Where it is in its own already not known, that is 1: there its losses themselves are bounded.
+        If it is not known for its own state, this is 1: then only its losses themselves are bounded.
         """
         known = [self.factor(source, target) for target in self._known_from(source)]
         return rounded_up(max(known, default=Fraction(1)))
@@ -146,7 +146,7 @@ def amplification_of(
     walks, endless = _over_all_walks(names, links)
 
     def comes_to(source: str, target: str) -> Exact:
-        """What one unit that ``source`` loses is in ``target``, before later rows enlarge it."""
+        """The error in ``target`` from one unit that ``source`` loses, before later rows enlarge it."""
         further = (
             times(exactly(factor), walks[receiver, target])
             for (sender, receiver), factor in first.items()
@@ -157,7 +157,7 @@ def amplification_of(
     reached = {
         (source, target): comes_to(source, target) for source in can_lose for target in names
     }
-    # Errors that come in, from others or around a loop, and go out again by ``links``.
+    # Errors that arrive, from other operators or around a loop, are passed on by ``links``.
     got = {
         name
         for name in names

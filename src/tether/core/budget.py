@@ -11,7 +11,7 @@ from tether.core.checks import amount
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Θ, L and Γ of AF-Stream 2019 §3.4.4: what all failures together may cost.
 
-    Intuition: the live state is tied to what is durable by a rope of known length. There is one budget
+    Intuition: the distance between the live state and what is durable is limited. There is one budget
     for the whole query, and each slot gets a share of it (see ``tether.core.thresholds``).
 
     Guarantee, for any number of failures of any slots, if each slot keeps to its thresholds and no

@@ -1,7 +1,7 @@
-"""What a query looks like from afar: operators, their slots, and who sends to whom.
+"""The graph of a query: operators, their slots, and which sends to which.
 
-Snapshots and recovery need just this much: which channels lead into a slot, which of them close a
-cycle, and who must send again when a slot goes back. Channels are first in, first out.
+Snapshots and recovery need only this: which channels lead into a slot, which of them close a cycle, and
+who must send again when a slot goes back. Channels are first in, first out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SlotId(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """A way for items from one slot to another; from the source if its operator is ``SOURCE``."""
+    """A channel for items from one slot, or from the source (operator ``SOURCE``), to a slot."""
 
     sender: SlotId
     receiver: SlotId
@@ -43,7 +43,7 @@ class Channel(NamedTuple):
 
     @property
     def from_source(self) -> bool:
-        """Whether it brings in the stream."""
+        """Whether it comes from the source."""
         return self.sender.operator == SOURCE
 
 
@@ -53,8 +53,8 @@ class Node(msgspec.Struct, frozen=True):
     Args:
         name: Its name.
         slots: Number of its slots.
-        repeats: Whether a slot that takes the same items in again, from the same state, sends the
-            same items under the same numbers, however its channels interleave. True where items
+        repeats: Whether a slot that processes the same items again, from the same state, sends the same
+            items under the same numbers, in whatever order its channels deliver them. True where items
             are numbered by epoch; False where a slot merges channels as they come.
     """
 
@@ -151,7 +151,7 @@ class Graph(msgspec.Struct, frozen=True):
         return _closure([name], lambda one: [e.target for e in edges if e.source == one])
 
     def in_order(self) -> list[str]:
-        """Operators so that each comes after all that send to it, feedback aside."""
+        """Operators in an order where each comes after all that send to it, except by feedback."""
         order: list[str] = []
         waiting = [node.name for node in self.nodes]
         regular = [edge for edge in self.edges if not edge.feedback]
@@ -280,7 +280,7 @@ def mark_feedback(nodes: Iterable[str], edges: Iterable[tuple[str, str]]) -> tup
                 continue
             path.append(name)
             todo.append((name, True))
-            for pair in reversed(pairs):  # so that the first is followed first
+            for pair in reversed(pairs):  # so that the first one is visited first
                 if pair[0] == name and pair[1] in path:
                     back.add(pair)
                 elif pair[0] == name and pair[1] not in done:

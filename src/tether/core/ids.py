@@ -1,7 +1,7 @@
 """Numbers and names that must not be mixed up, each with a type of its own.
 
 They are plain ``int`` and ``str`` at run time, in files and in messages; only the type checker tells
-them apart. Arithmetic gives a plain number again, so whoever computes an epoch says so once:
+them apart. Arithmetic gives a plain number again, so the result must be converted explicitly:
 
     >>> epoch_before(Epoch(7)), epoch_after(Epoch(7))
     (6, 8)
@@ -37,7 +37,7 @@ SnapshotNumber = NewType("SnapshotNumber", int)
 """A snapshot among those of its query. Not an epoch: a snapshot that failed has used a number up."""
 
 Lineage = NewType("Lineage", str)
-"""Names one life of a slot's resident state: it changes whenever the state is restored."""
+"""Identifies a slot's resident state from one restore to the next: each restore gives a new one."""
 
 ResidentId = NewType("ResidentId", int)
 """Names the resident state of one seat where it is kept: with copies it is not the slot's number."""

@@ -1,9 +1,9 @@
-"""What losses have cost: figures that are fixed when a loss happens, and outlive the policy of the day.
+"""The cost of losses: figures that are fixed when a loss happens, whatever policy comes later.
 
-A loss is priced once, by what was at risk when the lost state was last known to be within reach of its
-backup: the θ that was *durable* then, not the one that is in force when somebody asks. The figure is
-written down with the terms (budget, window, share) that it happened under. Every later policy reads the
-same account: an exact one, which would never have lost anything, and one with another budget, too.
+The cost of a loss is determined once, by what was at risk: the θ that was *durable* before the loss, not
+the one that is in force when the figure is read. The figure is written down with the terms (budget,
+window, share) that it happened under. Every later policy reads the same account, exact policies and
+those with another budget too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Size = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class LossRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One loss, as it is kept for ever.
+    """One loss, as it is stored permanently.
 
     Args:
         lost: Names what was lost, so that a loss which is found twice is counted once: the lineage of
@@ -53,5 +53,5 @@ class LossRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> float:
-        """Most divergence lost, whoever pays for it."""
+        """Most divergence lost, whether a budget pays for it or not."""
         return self.at_most + self.extra

@@ -1,7 +1,7 @@
 """Exact sums of amounts, and how they become floats: a bound is rounded up, an allowance down.
 
-Sums are of fractions, and are rounded once at the end: many roundings would drift above a bound that
-holds, or below an error that is there.
+Sums are of fractions, and are rounded once at the end: with a rounding at each step, sums could end
+above a valid bound, or below an actual error.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NOTHING = Fraction(0)
 
 
 def exactly(number: float) -> Exact:
-    """A float as a number to reckon with."""
-    if not number:  # most slots have lost nothing, and to make a fraction takes a while
+    """A float as an exact number."""
+    if not number:  # most slots have lost nothing, and creating a fraction is slow
         return NOTHING
     return math.inf if number == math.inf else Fraction(number)
 
 
 def times(one: Exact, other: Exact) -> Exact:
-    """The product; 0 wins over infinity, as what is never there has no effect, however large.
+    """The product, where 0 times infinity is 0: nothing, however often, is nothing.
 
     Example:
         >>> times(math.inf, Fraction(0)), times(Fraction(2), math.inf)
@@ -46,8 +46,8 @@ def add_up(parts: Iterable[Exact]) -> Exact:
         >>> add_up([Fraction(1, 3), Fraction(2, 3)]), add_up([math.inf, Fraction(1)]), add_up([])
         (Fraction(1, 1), inf, Fraction(0, 1))
     """
-    # Over one denominator, and reduced once at the end: sums of fractions reduce every partial sum,
-    # which takes longer than all the rest for thousands of slots.
+    # Use one denominator, and reduce once at the end: fractions reduce every partial sum, which takes
+    # most of the time with thousands of slots.
     above, below = 0, 1
     for part in parts:
         if not part:

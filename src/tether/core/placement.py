@@ -39,8 +39,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Operators, this one included, that share Θ because their errors can meet in one state; see
     :mod:`tether.core.amplification`."""
     amplification: float = 1.0
-    """Most often that one unit of error of this operator counts in any state of the query, its own
-    included: so at least 1."""
+    """Largest factor by which one unit of error of this operator counts in any state of the query, its
+    own included; so at least 1."""
 
     def __post_init__(self) -> None:
         count("copies", self.copies, unit="slots")

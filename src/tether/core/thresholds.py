@@ -23,9 +23,9 @@ holds only if a single operator of the pipeline ever fails. Tether divides by m 
 kept when all of them fail.
 
 Two more things are made strict. A β below 1 counts as 1: a filter that drops most items must not
-entitle the operator before it to an error above Θ in its own state. And a share is rounded down:
-a sum of floats that each were rounded up could end above Θ. As w is at least 1 and the largest over
-all states, every operator's *own* state is within Θ too.
+entitle the operator before it to an error above Θ in its own state. And shares are rounded down, because
+a sum of floats that were rounded up could end above Θ. As w is at least 1 and the largest over all
+states, every operator's *own* state is within Θ too.
 
 In a pipeline, lost output items of one operator are lost input of the next, which the paper's
 Θ + L·α leaves out: there the last state's error is at most Θ + (L + Γ)·α, where α is the most that an

@@ -1,4 +1,6 @@
-"""The engine: slot protocol, recovery, backups, commits, rewinds. It knows no host.
+"""The engine: slot protocol, recovery, backups, commits, rewinds.
+
+It imports no host (Spark, local, simulator).
 
 - ``ports``: what it needs of a host: a cluster, a store, a stream to read again, reports, a clock;
 - ``operators``, ``messages``: what it knows of a query, and what driver and slots tell each other;

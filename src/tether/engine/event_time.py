@@ -1,4 +1,4 @@
-"""Event time: what rows say of when they happened, in seconds since 1970."""
+"""Event time: when rows happened, by their own account, in seconds since 1970."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def joined(*spans: Span | None) -> Span | None:
 
 
 def advance(clock: StreamClock, spans: Iterable[Span | None], lateness: float) -> StreamClock:
-    """The clock after an epoch in which the slots saw rows of these times. It never falls back.
+    """The clock after an epoch whose rows have these event times. It never goes back.
 
     Example:
         >>> clock = advance(StreamClock(), [(5.0, 30.0), None], lateness=10)
@@ -60,8 +60,8 @@ def advance(clock: StreamClock, spans: Iterable[Span | None], lateness: float) -
     if seen is None:
         return msgspec.structs.replace(clock, passed=clock.watermark)
     newest = max(seen[1], seen[1] if clock.newest is None else clock.newest)
-    # At the start, the windows to end are those that the first rows fall into, no earlier ones.
+    # At the start no window before those of the first rows has to be ended.
     passed = clock.watermark if clock.watermark is not None else seen[0]
-    # A clock from a store may know the watermark, and not the rows that brought it there.
+    # A stored clock may contain the watermark without the event times that it was computed from.
     watermark = max(newest - lateness, -math.inf if clock.watermark is None else clock.watermark)
     return StreamClock(newest=newest, watermark=watermark, passed=passed)

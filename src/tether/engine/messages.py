@@ -1,4 +1,4 @@
-"""What driver and slots tell each other: control out with every epoch, a status back from every slot."""
+"""Messages between driver and slots: a control goes out with every epoch, each slot returns a status."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from tether.policies.instructions import Cause  # noqa: TC001
 from tether.protocols.copies import Seats  # noqa: TC001
 
 NO_STATE = Lineage("")
-"""In place of a lineage: a copy that holds no state."""
+"""Used instead of a lineage: a copy that holds no state."""
 
 ArenaScope = Literal["node", "executor"]
 
 Purpose = Literal["epoch", "flush", "clean", "read", "probe", "copy"]
-"""What a task is for: to run an epoch; or, between epochs, to make state durable, to remove it, to
-give its rows, to say that it is there, to copy it for a run that goes ahead."""
+"""What a task does: run an epoch; or, between epochs, make state durable (flush), remove it (clean),
+return its rows (read), report that it is present (probe), or copy it for a run ahead of the query
+(copy)."""
 
 
 def resident_id(slots: int, slot: Slot, seat: Seat | None) -> ResidentId:
@@ -42,14 +43,14 @@ def resident_id(slots: int, slot: Slot, seat: Seat | None) -> ResidentId:
 
 
 class StreamClock(msgspec.Struct, frozen=True, kw_only=True):
-    """How far event time has come, by the reports of all slots up to the epoch before; in seconds."""
+    """Progress of event time, from the reports of all slots up to the previous epoch; in seconds."""
 
     newest: float | None = None
-    """Newest event time taken in."""
+    """Newest event time seen."""
     watermark: float | None = None
-    """Up to here windows are complete; None while nothing is known."""
+    """Windows that end up to here are complete; None while nothing is known."""
     passed: float | None = None
-    """The watermark of the epoch before: windows that ended up to here were ended then."""
+    """The watermark of the previous epoch: windows that end up to here were ended in that epoch."""
 
 
 class SnapshotBarrier(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,15 +72,18 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     lineages: dict[Slot, Lineage] | None
     """Lineage of each slot's own state, where it is not GENESIS; None if any will do."""
     name: str
-    """Names the run: state that another one left is not taken for its own."""
+    """Id of the run, so that it never uses state that another run has left."""
     step: int = 0
-    """How often it was given rows before."""
+    """How many times it was given rows before."""
     in_place: bool = False
     """Whether it works on the query's own state, which is rolled back when the query continues."""
 
 
 class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
-    """What an epoch's task must know; the same for all slots of an operator, so it stays small."""
+    """What an epoch's task must know.
+
+    It is the same for all slots of an operator, so it is sent once.
+    """
 
     query: str
     run: str
@@ -89,12 +93,12 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     epoch: Epoch
     first_epoch: Epoch
     fingerprint: str
-    """Digest of program, state schema and keys: an arena of another one is refused."""
+    """Digest of program, state schema and keys; an arena with another digest is refused."""
     lineages: dict[Slot, Lineage] | None
     """Lineage that each slot's resident state must have, where it is not GENESIS; None if unknown."""
     turn: int = 0
-    """How often this driver has begun to run an epoch: every retry of one has a turn of its own, and
-    all that a sink does with the output of one try has the same."""
+    """How many times this driver has started an epoch. Every retry of an epoch has a turn of its own;
+    all actions of a sink on the output of one try have the same turn."""
     purpose: Purpose = "epoch"
     read_table: str = ""
     """The table to read, where that is the purpose."""
@@ -109,46 +113,49 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     """The barrier that ends this epoch, if one does."""
 
     log_end: LogEnd | None = None
-    """Where the commit log ends: one that ends before is an old one."""
+    """Where the commit log ends. A slot that reads a shorter log has read an old version of it."""
     accept_damage: bool = False
     """Whether a slot may continue from a backup that lacks an unknown amount of state."""
     in_doubt: frozenset[Slot] = frozenset()
-    """Slots whose backups may be such: what they write next is to be a whole image."""
+    """Slots whose backups may lack state: their next backup must be a whole image."""
 
     divergences: dict[Slot, float] = {}
-    """What each slot reported at the end of the epoch before, as far as this driver has heard it: a
-    loss costs no more."""
+    """The divergence that each slot reported at the end of the previous epoch, as far as this driver
+    knows it. A loss costs at most this."""
 
     kept: frozenset[Slot] = frozenset()
-    """Slots that stay as they are: they have applied this epoch already, others read it again."""
+    """Slots that keep their state: they have already applied this epoch, which other slots run again."""
     kept_version: Epoch = NEVER
-    """The epoch whose end those have come to."""
+    """The last epoch that these slots have applied."""
 
     arena: str = ""
     """Names the resident state, where it is not the query's own: a twin's."""
     after: Epoch | None = None
-    """Where the rows of several epochs come as one, as ``epoch``: the epoch before the first of them."""
+    """Where the rows of several epochs are run as one, with the number ``epoch``: the epoch before the
+    first of them."""
     start: Epoch | None = None
     """Of a twin: the epoch of the exact state that it starts from. A slot that finds no state of its own
     restores that, whole, or the twin ends: later backups are of the run that has lost something."""
     stale: frozenset[Slot] = frozenset()
     """Slots that may continue from an old snapshot: what they give is tentative."""
     skipped: frozenset[Slot] = frozenset()
-    """Slots that give nothing, for their state is gone."""
+    """Slots that give no output, because their state is lost."""
     ahead: Ahead | None = None
     """Where this run goes ahead of the query: how."""
     seats: Seats | None = None
-    """Which seats there are and who speaks, where slots have copies; else slot i runs in seat i."""
+    """Which seats there are and which of them speak, where slots have copies; otherwise slot i runs in
+    seat i."""
 
     @property
     def first(self) -> Epoch:
-        """The first epoch whose rows come now: the only one, mostly."""
+        """The first epoch whose rows are run now; usually there is only one."""
         return self.epoch if self.after is None else epoch_after(self.after)
 
     def resident_id(self, slot: Slot, seat: Seat) -> ResidentId:
-        """The name under which the resident state of a slot's seat is found.
+        """The name of the resident state of a slot's seat.
 
-        Seats may be given to other slots later: none must find the state of another there.
+        It contains the slot, because a seat may be given to another slot later, which must not find this
+        state.
         """
         return resident_id(self.slots, slot, None if self.seats is None else seat)
 
@@ -171,7 +178,7 @@ class PartAtWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EarlyBackup(msgspec.Struct, frozen=True, kw_only=True):
-    """A backup that is being written while epochs go on."""
+    """A backup that is written while later epochs run."""
 
     work: PartAtWork
     kind: Literal["full", "partial"]
@@ -179,12 +186,12 @@ class EarlyBackup(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     carried: float
     run: str = ""
-    """The driver's run that it was begun in. In another one it never counts: a new driver removes all
-    frames that no record names."""
+    """The driver's run in which it began. In another run it never counts, because a new driver removes
+    all frames that no record names."""
 
 
 class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a slot itself remembers between epochs, beside its state, rolled back with it."""
+    """What a slot stores beside its state between epochs. It is rolled back together with the state."""
 
     lineage: Lineage = GENESIS
     failures: Failures = Failures(0)
@@ -196,21 +203,21 @@ class SlotMemory(msgspec.Struct, frozen=True, kw_only=True):
     sequence: FrameNumber = FrameNumber(0)
     """Number of the slot's last frame."""
     log_bytes: int = 0
-    """Bytes of frames since the last full one: what a recovery would read besides that one."""
+    """Bytes of frames since the last full one: what a recovery reads in addition to that one."""
     full_bytes: int = 0
     """Bytes of the last full frame."""
     task: str = ""
     """Spark task that applied the last epoch."""
     run: str = ""
-    """Run of the driver for which it did."""
+    """The driver's run that it did so for."""
     turn: int = -1
-    """That driver's turn."""
+    """The turn of that driver."""
     items: int = 0
-    """Rows taken in since the state was last lost: the place of windows that go by items."""
+    """Rows processed since the state was last lost: the position for windows by items."""
     part: PartAtWork | None = None
     """The part of a snapshot that is being written."""
     early: EarlyBackup | None = None
-    """The backup that is being written before it must be."""
+    """The backup that is being written before it is required."""
     ahead: tuple[str, int] | None = None
     """The run that went ahead of the query on this state, and its last turn."""
 
@@ -241,37 +248,37 @@ class PartDone(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     ref: FrameRef | None = None
-    """Where it lies; None where the writing failed."""
+    """Where it is stored; None if the writing failed."""
     failed: str = ""
     """Why it failed, if it did."""
     seconds: float = 0.0
 
 
 class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a slot came back: from where, with what loss, and how long each phase took."""
+    """How a slot was restored: from what, with what loss, and how long each phase took."""
 
     reason: str
     backup_epoch: Epoch
     exact: bool
-    """Whether the backup held the state as of the epoch before: nothing was lost."""
+    """Whether the backup held the state as of the previous epoch, so that nothing was lost."""
     bound: float
-    """Most divergence that the loss can have cost."""
+    """Largest divergence that may have been lost."""
     extra_bound: float = 0.0
     """How much of that is due to backups that could not be read; infinite where commit records are
     missing."""
     loss: LossRecord | None = None
-    """What the slot's account is to say of it; None where nothing was lost."""
+    """The entry for the slot's account of losses; None where nothing was lost."""
     frames: int = 0
     bytes: int = 0
     entries: int = 0
     unreadable: list[str] = []
     seconds: dict[str, float] = {}
     rows_replayed: int = 0
-    """Logged rows that the slot was given again."""
+    """Number of logged rows that were replayed."""
 
 
 class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's account of one epoch."""
+    """A slot's report of one epoch."""
 
     operator: str
     slot: Slot
@@ -296,12 +303,12 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     rows_out: int
     resident_bytes: int
     rolled_back: bool
-    """Whether the task found this epoch already or half applied, and undid it first."""
+    """Whether the task found this epoch applied, in whole or in part, and rolled it back first."""
     frame: WrittenFrame | None
     recovery: RecoveryReport | None
     seconds: dict[str, float]
     changed: int = 0
-    """Entries of state that the epoch changed: what a policy that loses nothing would have written."""
+    """Entries of state that the epoch changed: what an exact policy would have written."""
     feedback: bytes = b""
     """Feedback items sent in this epoch, as an Arrow stream."""
     feedback_epoch: Epoch = NEVER
@@ -313,7 +320,7 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     part: PartTaken | None = None
     """Its part of the snapshot whose barrier ended this epoch."""
     must_record: bool = False
-    """Whether the epoch may be committed only with a record of this slot: the policy asked for it."""
+    """Whether the policy asked that the epoch be committed only with a record of this slot."""
     part_done: PartDone | None = None
     """A part, of this epoch or an earlier one, whose writing has ended."""
     room: int = -1

@@ -43,29 +43,31 @@ class QueryOperator:
     feedback_to: str | None = None
     """The operator that its feedback goes to."""
     declared_slots: int = 0
-    """How many the program says, where a command has changed the number; 0: as many as there are."""
+    """How many slots the program asks for, where a command has changed the number; 0: ``slots``."""
     keyed: bool = True
-    """Whether a row's key says which slot it belongs to."""
+    """Whether a row's key decides to which slot it goes."""
     event_time: str | None = None
     """Column with the rows' event time, where it has one."""
     drops_event_time: bool = False
-    """Whether that column was added for the clock only, and is not the operator's to see."""
+    """Whether that column was added for the clock only, and is removed before the operator gets the
+    rows."""
     lateness: float = 0.0
-    """Seconds that rows may come late."""
+    """How many seconds rows may be late."""
     repeats: bool = False
     """Whether the same rows of the source always lead to the same state and output."""
     alike: Mapping[str, str] = field(default_factory=dict)
-    """Numbers that each slot may have from any other: by what they are put together, "max" or "min"."""
+    """Numbers that are merged over all slots when the number of slots changes, each by "max" or
+    "min"."""
     merges: bool = False
     """Whether rows of several epochs lead to the same state when they come as one epoch."""
     program: dict[str, Any] = field(default_factory=dict)
-    """What the program is, as far as it gives the state its meaning: version and parameters."""
+    """The parts of the program that the meaning of the state depends on: version and parameters."""
     state_specs: dict[str, Any] = field(default_factory=dict)
     key_types: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
-        """Names the program in arenas: those of another one are refused."""
+        """Identifies the program in arenas; an arena of another program is refused."""
         parts = [
             self.program,
             self.state_specs,
@@ -88,7 +90,7 @@ class QueryOperator:
 
 
 def fingerprint(operators: list[QueryOperator]) -> dict[str, Any]:
-    """What the stored state of some operators means, in the parts that a manifest compares."""
+    """The meaning of the stored state of some operators, as a manifest compares it."""
     return {
         "program": {p.name: p.program for p in operators},
         "state": {p.name: p.state_specs for p in operators},
@@ -105,16 +107,16 @@ class CopyPlan:
     copied: Mapping[str, tuple[Slot, ...]]
     """Slots that get one, by operator."""
     standby: int = 0
-    """How many executors have copies and nobody who speaks; 0: a copy is anywhere but at its slot."""
+    """Number of executors that hold copies only; 0: a copy may be on any executor but its slot's."""
     gain: float | None = None
-    """Copies move when another plan has so much more fidelity; None: they stay."""
+    """Copies move when another plan has at least this much more fidelity; None: they stay."""
     planner: PlannerName = "structure-aware"
     topology: Callable[[Mapping[str, Sequence[float]]], Topology] | None = None
     """What is planned for, with rates that were measured."""
 
     @property
     def fewest(self) -> int:
-        """With fewer executors than one more copies cannot be where they should."""
+        """Copies can be placed as planned only with at least one executor more than this."""
         return max(1, self.standby)
 
 
@@ -135,4 +137,4 @@ class QuerySettings:
     copies: CopyPlan | None = None
     """Which slots get a copy; None where there are no copies."""
     staleness: int = 0
-    """By how many epochs two lanes may be apart; 0 where there is one."""
+    """How many epochs one lane may be behind the other; 0 where there is only one."""

@@ -1,9 +1,9 @@
 """What the engine needs from its host. Spark, local pipelines and the simulator provide it.
 
-- :class:`Cluster` runs the tasks of slots, somewhere, and brings back what they report.
+- :class:`Cluster` runs the tasks of slots and returns their reports.
 - :class:`Reports` is told what happens, for people.
 - :class:`Store` keeps frames and commit records (the protocol of :mod:`tether.backup`).
-- :class:`Stream` is the input, as far as it can be read again from an earlier epoch.
+- :class:`Stream` is the input, which can be read again from an earlier epoch.
 - :class:`Clock` shows the time.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Rows = TypeVar("Rows", contravariant=True)  # noqa: PLC0105 - what it holds, not how
-"""The rows of an epoch, in whatever form the host has them."""
+"""The rows of an epoch, in the host's own form."""
 
 Statuses = dict["SlotId", "SlotStatus"]
 """What slots report, by slot."""
@@ -57,7 +57,7 @@ class Orders(Protocol):
         Args:
             operator: Its name.
             epoch: Number of the epoch to run, or the last committed one for other purposes.
-            turn: How often this driver has begun to run an epoch.
+            turn: How many times this driver has started an epoch.
             purpose: What the task is for.
             table: The table to read, where that is the purpose.
         """
@@ -69,12 +69,15 @@ class BrokenOffError(Exception):
 
 
 class Cluster(Protocol[Rows]):
-    """Runs slots. Every slot of every operator runs once in an epoch, on the state that it left."""
+    """Runs slots.
+
+    In an epoch every slot of every operator runs once, on the state of the previous epoch.
+    """
 
     def run(
         self, orders: Orders, epoch: Epoch, given: Rows, only: Collection[str] | None = None
     ) -> Statuses:
-        """Run an epoch in every slot, and let the sinks have the output; give all slots' reports.
+        """Run an epoch in every slot, and give the output to the sinks; return the reports of all slots.
 
         Args:
             orders: What slots are told.
@@ -83,7 +86,7 @@ class Cluster(Protocol[Rows]):
             only: Operators to run, without any sink; all by default.
 
         Raises:
-            BrokenOffError: Executors died meanwhile, and it should be run again.
+            BrokenOffError: Executors died in the epoch, and it should be run again.
         """
         ...
 
@@ -92,7 +95,7 @@ class Cluster(Protocol[Rows]):
         ...
 
     def ask(self, orders: Orders, purpose: Purpose, epoch: Epoch) -> Statuses:
-        """Run a task without rows in every slot; give the reports of those that made one."""
+        """Run a task without rows in every slot; return the reports, where slots made one."""
         ...
 
     def clean(self, orders: Orders, epoch: Epoch) -> None:
@@ -104,11 +107,11 @@ class Cluster(Protocol[Rows]):
         ...
 
     def place(self, *, stay: bool = False) -> None:
-        """Choose places for slots that restore next; with ``stay`` the same as now."""
+        """Choose executors for slots that are restored next; with ``stay`` they are the same as now."""
         ...
 
     def lopsided(self, places: Iterable[list[str]]) -> bool:
-        """Whether slots should move, seeing where those of each operator ran last."""
+        """Whether slots should move, given where those of each operator ran last."""
         ...
 
     def release(self) -> None:
@@ -116,11 +119,11 @@ class Cluster(Protocol[Rows]):
         ...
 
     def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
-        """The slot of each of some keys, if the operator had so many slots."""
+        """The slot of each key, if the operator had this number of slots."""
         ...
 
     def seats(self) -> Mapping[str, Seats]:
-        """Who sits where, by operator, as of the last placing; of operators that have copies."""
+        """The seats of each operator that has copies, as of the last placement."""
         ...
 
     def reseat(self, operator: str, seats: Seats) -> None:
@@ -128,12 +131,12 @@ class Cluster(Protocol[Rows]):
         ...
 
     def executors(self) -> int:
-        """How many there are to place slots on."""
+        """Number of executors that slots can be placed on."""
         ...
 
 
 class Reports(Protocol):
-    """Is told what happens to a query, and why."""
+    """Gets told what happens to a query, and why."""
 
     def add(self, what: What, cause: str, epoch: Epoch, **detail: object) -> None:
         """Note something that concerns the query as a whole."""
@@ -144,27 +147,27 @@ class Reports(Protocol):
         ...
 
     def add_unflushed(self, slots: Iterable[SlotId], epoch: Epoch) -> None:
-        """Note slots whose state was gone when the query stopped."""
+        """Note slots whose state was not there when the query stopped."""
         ...
 
 
 class Stream(Protocol):
-    """The query's input and output, as far as they can go back to an earlier epoch."""
+    """The parts of a query's input and output that can go back to an earlier epoch."""
 
     def check(self, read_from: Epoch) -> None:
         """Raise an error if the input cannot be read again from an epoch on."""
         ...
 
     def rows_of(self, epoch: Epoch) -> Any:
-        """What identifies the rows of an epoch: equal for two runs of it with the same rows."""
+        """An identifier of an epoch's rows: equal for two runs of it only if the rows are the same."""
         ...
 
     def announce(self, read_from: Epoch) -> None:
-        """Say durably that the input is about to go back to an epoch."""
+        """Record durably that the input is about to go back to an epoch."""
         ...
 
     def announced(self) -> Epoch | None:
-        """The epoch that was announced and not finished, if any."""
+        """The epoch of an announcement that has not been carried out yet, if any."""
         ...
 
     def take_back(self, epoch: Epoch) -> None:

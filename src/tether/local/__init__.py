@@ -4,5 +4,5 @@
 - ``stream``: keeps the rows of epochs, as long as they may be read again;
 - ``run``: a query's driver, which goes back to snapshots and can be restarted.
 
-The slot protocol, recovery, commits and rewinds are the engine's own; nothing of them is written here.
+The slot protocol, recovery, commits and rewinds are the engine's; this package does not repeat them.
 """

@@ -35,15 +35,15 @@ ATTEMPTS = 4
 
 
 AT_DRIVER = Slot(-1)
-"""Where a fault strikes that strikes no slot."""
+"""Used as the slot of faults that strike the driver."""
 
 
 class TaskKilled(BaseException):
-    """A task ends here, as if its process had been killed: nothing of it is tidied up."""
+    """Ends a task as if its process had been killed: nothing is cleaned up."""
 
 
 class DriverKilled(BaseException):
-    """The driver ends here."""
+    """Ends the driver."""
 
 
 class Feed(Protocol):
@@ -52,7 +52,7 @@ class Feed(Protocol):
     def by_slot(
         self, operator: QueryOperator, emitted: Mapping[str, list[list[pa.RecordBatch]]]
     ) -> Sequence[Sequence[pa.RecordBatch]]:
-        """The rows of each of an operator's slots, seeing what operators before it have emitted."""
+        """The rows of each slot of an operator, given the output of earlier operators."""
         ...
 
 
@@ -69,7 +69,7 @@ class StruckProgram(Program):
 
 
 def _unstruck(program: Program) -> Program:
-    """The program without faults: those are meant for slots, not for their copies."""
+    """The program without faults, for copies: faults strike slots only."""
     return Program(**{one.name: getattr(program, one.name) for one in fields(Program)})
 
 
@@ -80,8 +80,8 @@ class LocalCluster:
         operators: By name, upstream ones first.
         host: Keeps their resident states.
         strike: Decides which faults strike; none by default.
-        nodes: Where seats are, where slots have copies.
-        copies: Which slots have.
+        nodes: The nodes that seats are on, if slots have copies.
+        copies: Which slots have copies.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class LocalCluster:
         """The node of each seat."""
         self._turn = self._attempts = 0
         self.silent: frozenset[SlotId] = frozenset()
-        """Slots that take nothing in and give nothing out, as if their state were gone for now."""
+        """Slots that process nothing and give no output, as if their state were lost for now."""
         self.emitted: dict[str, list[list[pa.RecordBatch]]] = {}
         """What each slot of each operator emitted in the last epoch that ran."""
 
@@ -196,10 +196,10 @@ class LocalCluster:
         self._host.lose_all()
 
     def forget_reports(self) -> None:
-        """None are kept."""
+        """Does nothing: no reports are kept."""
 
     def place(self, *, stay: bool = False) -> None:
-        """Give out the seats of operators that have copies; without, there is one place."""
+        """Assign the seats of operators that have copies."""
         nodes = self._nodes
         if stay or nodes is None:
             return
@@ -212,16 +212,16 @@ class LocalCluster:
                 self._seats[name] = found or beside(operator.slots, copied, places)
 
     def lopsided(self, places: Iterable[list[str]]) -> bool:
-        """Never: there is one place."""
+        """Always False: there is only one place."""
         del places
         return False
 
     def shaken(self) -> bool:
-        """Never: what dies here dies with all of it."""
+        """Always False: executors do not die on their own here."""
         return False
 
     def lose(self, names: Collection[str]) -> None:
-        """Nodes have died: what is resident there is gone."""
+        """Remove the resident state on nodes that have died."""
         for (name, seat), place in self._at.items():
             if place not in names:
                 continue
@@ -232,7 +232,7 @@ class LocalCluster:
             )
 
     def seats(self) -> dict[str, Seats]:
-        """Who sits where; none: nothing has copies in one place."""
+        """The seats of each operator that has copies; empty without copies."""
         return self._seats
 
     def reseat(self, operator: str, seats: Seats) -> None:
@@ -241,14 +241,14 @@ class LocalCluster:
         self._copied[operator] = tuple(sorted(seats.runs[seat] for seat in seats.copies))
 
     def executors(self) -> int:
-        """How many nodes are alive."""
+        """Number of nodes that are alive."""
         return 1 if self._nodes is None else self._nodes.alive
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Does nothing: nothing is held."""
 
     def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
-        """Whoever gives the rows knows their slots, and gives none for keys alone."""
+        """Not possible: rows are given by slot, and the slot of a key is not known."""
         del keys
         raise ChangedProgramError(
             f"The state of {operator!r} cannot be split into {slots} slots here.",

@@ -1,8 +1,8 @@
 """Main and its twin in one process: the protocol of :mod:`tether.protocols.take_over`, step by step.
 
-What Spark's driver does with two streams and threads (:mod:`tether.spark.running.meanwhile`) happens
-here between two epochs, at once (:mod:`tether.local.take_over`). The twin runs so many epochs for each
-one of main.
+Spark's driver does this with two streams and threads (:mod:`tether.spark.running.meanwhile`). Here it
+happens at once, between two epochs (:mod:`tether.local.take_over`). The twin runs a fixed number of
+epochs for each one of main.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LocalMeanwhile:
     """What a query in one process does between a loss and the take-over of its twin.
 
     Args:
-        how: What lost slots do meanwhile.
+        how: What lost slots do until the take-over.
         pace: Epochs of the twin for each one of main.
         open_twin: Makes a twin that starts from the snapshot of an epoch.
         feed: The rows of an epoch.
@@ -79,14 +79,14 @@ class LocalMeanwhile:
         return fidelity_without(main.plan.settings.graph, main.books.aside.missing, self._topology)
 
     def resume(self, main: Runner[LocalCluster], epoch: Epoch) -> None:
-        """A driver was restarted before an epoch: go on with what the note says."""
+        """A driver was restarted before an epoch: continue as the note says."""
         self._take_over.resume(snapshot_before(main, epoch), epoch)
         if self.unfinished and self._take_over.protocol.phase != "over":
             main.books.aside.go_on_without((), self._how)
         self._obey()
 
     def go_on(self, main: Runner[LocalCluster], epoch: Epoch, why: str) -> None:
-        """Slots of main are lost: go on without them, with copies where there are any."""
+        """Continue without slots of main that are lost, with copies where there are any."""
         if self.whole:
             self._topology = topology_now(main)
         snapshot = snapshot_before(main, epoch)
@@ -97,13 +97,13 @@ class LocalMeanwhile:
         self._obey()
 
     def ended(self, epoch: Epoch) -> None:
-        """Main has come to the end of an epoch: now the twin runs some."""
+        """Main has finished an epoch: let the twin run some."""
         self._take_over.tell(to.MainEnded(epoch=epoch))
         self._obey()
         ran = 0
         while not self.whole and self._twin_epoch():
             ran += 1
-            # Once main is held, it begins no further epoch until the twin has come to where it stands.
+            # Once main is held, it begins no further epoch until the twin has reached the same epoch.
             if ran >= self._pace and self._take_over.protocol.phase == "tentative":
                 break
 
@@ -125,7 +125,7 @@ class LocalMeanwhile:
         return True
 
     def _hold_if_asked(self) -> None:
-        """Main stands between two epochs whenever the twin runs: only say so."""
+        """Report at once that main is held: it is always between two epochs when the twin runs."""
         state = self._take_over.protocol
         if state.phase == "holding" and state.stopped is None:
             self._take_over.tell(to.MainHeld(epoch=state.main))

@@ -1,7 +1,7 @@
-"""Nodes of a cluster that is played in one process: where seats are, and what dies with a node.
+"""Nodes of a simulated cluster: where seats are, and what is lost with a node.
 
 A node that died is replaced by an empty one of the same name, some epochs later; until then its seats
-run on other nodes, as Spark would have it.
+run on other nodes, as on Spark.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """So many nodes in racks; the last ones stand by.
+    """A number of nodes in racks; the last nodes stand by.
 
     Args:
-        number: How many.
-        racks: In so many racks, node i in rack i modulo racks; nodes that stand by are in none of them.
-        standby: How many stand by: they hold copies, and nobody who speaks.
+        number: Number of nodes.
+        racks: Number of racks; node i is in rack i modulo racks. Nodes that stand by are in none of
+            them.
+        standby: Number of nodes that stand by: they hold copies only.
         down: Epochs after which a node that died is replaced.
 
     Example:
@@ -53,11 +54,11 @@ class Nodes:
 
     @property
     def alive(self) -> int:
-        """How many are alive."""
+        """Number of nodes that are alive."""
         return len(self._working) + len(self.standing_by) - len(self._dead)
 
     def places(self, slots: int, copies: int) -> list[str]:
-        """Where so many seats would be: slots in turn, copies on standby, or apart by half a turn."""
+        """The node of each seat: slots in turn; copies on standby, or half a turn away."""
         working = self._alive(self._working) or self._alive(self.standing_by)
         spare = self._alive(self.standing_by)
         spoken = [working[slot % len(working)] for slot in range(slots)]
@@ -67,14 +68,14 @@ class Nodes:
         return spoken + [working[(half + copy) % len(working)] for copy in range(copies)]
 
     def instead_of(self, place: str, seat: int) -> str:
-        """Where a seat runs that was at a node; another one while that is dead."""
+        """The node that a seat runs on: its own, or another one while its own is dead."""
         if place not in self._dead:
             return place
         left = self._alive(self._working) or self._alive(self.standing_by)
         return left[seat % len(left)]
 
     def executor(self, place: str) -> str:
-        """Names a node in its present life."""
+        """The name of a node's executor; a new one after each replacement."""
         return f"{place}.{self._lives.get(place, 0)}"
 
     def kill(self, names: Collection[str], epoch: Epoch) -> None:
@@ -82,11 +83,11 @@ class Nodes:
         for name in names:
             self._dead[name] = epoch + self._down
             self._lives[name] = self._lives.get(name, 0) + 1
-        if not self.alive:  # somebody must run it: then they are replaced at once
+        if not self.alive:  # slots must run somewhere, so dead nodes are replaced at once
             self._dead.clear()
 
     def replace(self, epoch: Epoch) -> None:
-        """An epoch begins: nodes whose time has come are there again, empty."""
+        """At the beginning of an epoch, replace nodes that have been dead long enough by empty ones."""
         self._dead = {name: until for name, until in self._dead.items() if until > epoch}
 
     def _alive(self, names: Iterable[str]) -> list[str]:

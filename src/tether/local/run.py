@@ -52,7 +52,7 @@ class _Driver:
 
 
 class LocalRun:
-    """A query that runs here.
+    """A query that runs in this process.
 
     Args:
         operators: Upstream ones first.
@@ -88,9 +88,9 @@ class LocalRun:
         """Output fidelity of the rows of the last epoch; below 1 while they are tentative."""
         self.store = store or MemoryStore()
         self.told: Counter[str] = Counter()
-        """How often each kind of event happened; the story itself keeps the newest ones only."""
+        """Number of events of each kind; the story itself keeps only the newest events."""
         self.promoted = 0
-        """Slots for which a copy came to speak."""
+        """Number of slots for which a copy has started to speak."""
         self.story = Story(self._count)
         self._stream, self._mark = LocalStream(), MemoryMark()
         self._runs = itertools.count()
@@ -158,7 +158,7 @@ class LocalRun:
 
     @property
     def runner(self) -> Runner[LocalCluster]:
-        """What runs epochs now."""
+        """The current runner."""
         return self._driver.runner
 
     @property
@@ -177,7 +177,7 @@ class LocalRun:
         return epoch_before(self._stream.next_epoch)
 
     def run(self, feed: Feed) -> dict[str, list[list[pa.RecordBatch]]]:
-        """Run one more epoch, and whatever must be run again first; give what slots emitted."""
+        """Run one more epoch, after any epochs that must be run again; return what slots emitted."""
         wanted = self._stream.add(feed)
         while (epoch := self._stream.next_epoch) <= wanted:
             try:
@@ -196,7 +196,7 @@ class LocalRun:
                 self.restart()
                 continue
             except Exception:
-                self._stream.drop(wanted)  # the next rows take its place
+                self._stream.drop(wanted)  # the next rows get this epoch's number
                 raise
             self._stream.committed(epoch)
             emitted = self.runner.cluster.emitted
@@ -229,7 +229,7 @@ class LocalRun:
             self._meanwhile.twin.cluster.lose(names)
 
     def found(self, operator: str, slot: Slot) -> BoundState | None:
-        """The state of the one that speaks for a slot, if it is resident."""
+        """The state of the seat that speaks for a slot, if it is resident."""
         return self.host.found_resident(operator, self._resident(operator, slot))
 
     def _seats(self, operator: str) -> Seats | None:
@@ -237,12 +237,12 @@ class LocalRun:
         return None if copies is None else copies.seats(operator)
 
     def _resident(self, operator: str, slot: Slot) -> ResidentId:
-        """The name of the state of the one that speaks for a slot."""
+        """The name of the state of the seat that speaks for a slot."""
         seats, slots = self._seats(operator), self._operators[operator].slots
         return resident_id(slots, slot, None if seats is None else seats.voices[slot])
 
     def restart(self) -> None:
-        """The driver dies, and another one takes over what is durable."""
+        """Replace the driver by a new one, which knows only what is durable."""
         self._driver = self._open(epoch_after(self.committed_epoch))
 
     def flush(self) -> None:

@@ -20,7 +20,7 @@ class LocalStream:
         self.next_epoch = Epoch(0)
 
     def add(self, feed: Feed) -> Epoch:
-        """Rows of one more epoch have come; gives its number."""
+        """Add the rows of one more epoch; returns its number."""
         epoch = epoch_after(max(self._feeds, default=epoch_before(self.next_epoch)))
         self._feeds[epoch] = feed
         return epoch
@@ -30,7 +30,7 @@ class LocalStream:
         return self._feeds[epoch]
 
     def drop(self, epoch: Epoch) -> None:
-        """Rows could not be run: others will be given for this epoch."""
+        """Drop rows that could not be run; the next ones get this epoch's number."""
         self._feeds.pop(epoch, None)
 
     def committed(self, epoch: Epoch) -> None:
@@ -52,19 +52,19 @@ class LocalStream:
             )
 
     def rows_of(self, epoch: Epoch) -> object:
-        """The very rows."""
+        """The rows themselves."""
         return self._feeds[epoch]
 
     def announce(self, read_from: Epoch) -> None:
-        """Note what is about to be done."""
+        """Note the announcement."""
         self._announced = read_from
 
     def announced(self) -> Epoch | None:
-        """What was announced and not finished."""
+        """The announcement, if it has not been carried out."""
         return self._announced
 
     def take_back(self, epoch: Epoch) -> None:
-        """Nobody has used output of epochs that are run again."""
+        """Does nothing: output of epochs that are run again has not been used."""
         del epoch
 
     def go_back(self, read_from: Epoch) -> None:
@@ -72,5 +72,5 @@ class LocalStream:
         self.next_epoch = read_from
 
     def done(self) -> None:
-        """It is finished."""
+        """Remove the announcement."""
         self._announced = None

@@ -85,7 +85,7 @@ Give a number below 1.
 
     @property
     def availability(self) -> Available:
-        """It says itself how."""
+        """The policy itself is the setting."""
         return self
 
     @property

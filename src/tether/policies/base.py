@@ -1,4 +1,4 @@
-"""What policies have in common, so that a new one is one file: subclass, and write ``step``."""
+"""A base class for policies, so that a new one is a single file: subclass it and write ``step``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=SlotPolicyState)
 
 
 class BasePolicy:
-    """The parts of a policy that seldom differ. See :class:`tether.policies.policy.Policy`.
+    """Defaults for the parts of a policy that rarely differ. See :class:`tether.policies.policy.Policy`.
 
     A policy of your own subclasses this, gives ``name``, ``recovery``, ``describe``, ``threshold`` and
     ``step``, and passes :func:`tether.testing.check_policy`.
@@ -85,7 +85,7 @@ class BasePolicy:
         return None
 
     def is_exact_point(self, epoch: Epoch) -> bool:  # noqa: ARG002
-        """Only what must be is saved."""
+        """Only what is required is saved."""
         return False
 
     def initial(self) -> Any:
@@ -107,9 +107,9 @@ class BasePolicy:
         return replace(state, items=state.items + event.items)
 
     def usual(self, state: S, event: Event) -> tuple[S, tuple[Instruction, ...]]:
-        """What most policies do at an event that is nothing special to them.
+        """The default reaction of a policy to an event.
 
-        Rows are counted; a flush backs up everything; a failure is counted, durably.
+        Rows are counted; a flush backs up everything; a failure is counted durably.
         """
         if isinstance(event, EpochApplied):
             return self.counting(state, event), ()

@@ -1,4 +1,4 @@
-"""What a policy is told: one event for each mark in a slot's life."""
+"""The events that a policy gets, one for each step of a slot's epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EpochApplied(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-applied
     items: int
     """Rows that the slot took in during this epoch."""
     newest_event_time: float | None = None
-    """Newest event time, in seconds, that the query has taken in so far. It never falls."""
+    """Newest event time, in seconds, that the query has seen so far. It never decreases."""
     watermark: float | None = None
     """Event time, in seconds, up to which windows are complete."""
 
@@ -27,11 +27,11 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, tag="recovered"):
     epoch: Epoch
     """The epoch that the slot is about to run."""
     newest_event_time: float | None = None
-    """Newest event time, in seconds, that the query had taken in before the loss, if known."""
+    """Newest event time, in seconds, that the query had seen before the loss, if known."""
 
 
 class WindowEnd(msgspec.Struct, frozen=True, kw_only=True, tag="window-end"):
-    """A hopping window is complete: its answer is out, its state is cleared."""
+    """A hopping window is complete: its answer has been emitted and its state cleared."""
 
     epoch: Epoch
     end: float
@@ -39,21 +39,21 @@ class WindowEnd(msgspec.Struct, frozen=True, kw_only=True, tag="window-end"):
 
 
 class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
-    """The query is being stopped on purpose: whatever is not durable should become so."""
+    """The query is being stopped: everything that is not durable should become so."""
 
     epoch: Epoch
     divergence: float
 
 
 class RowsReady(msgspec.Struct, frozen=True, kw_only=True, tag="rows-ready"):
-    """A slot is about to be given its rows of an epoch; nobody has processed them yet."""
+    """A slot is about to get its rows of an epoch, which are not processed yet."""
 
     epoch: Epoch
     items: int
 
 
 class BarrierAligned(msgspec.Struct, frozen=True, kw_only=True, tag="barrier-aligned"):
-    """All barriers of a snapshot are in: the state holds what came before it, and no more."""
+    """All barriers of a snapshot have arrived: the state contains exactly what came before them."""
 
     epoch: Epoch
     number: SnapshotNumber

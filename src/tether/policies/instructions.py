@@ -1,4 +1,4 @@
-"""What a policy asks for. The engine carries out every one, in order (``engine.slot.interpreter``)."""
+"""The instructions of policies. The engine carries them out in order (``engine.slot.interpreter``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from tether.core.ids import Epoch, Failures, SnapshotNumber
 
 Cause = Literal["theta", "every-epoch", "every-items", "flush", "compaction", "snapshot", "items"]
-"""Why a frame was written; shown in stories and by ``tether inspect``. The first four are asked for
-by a policy. ``compaction``: the partial frames since the last full one outweigh it. ``snapshot``: a
+"""Why a frame was written; shown in stories and by ``tether inspect``. The first four come from a
+policy. ``compaction``: the partial frames since the last full one have become too large. ``snapshot``: a
 part of a snapshot, or what is in flight in it. ``items``: logged rows, or feedback on its way."""
 
 
@@ -20,8 +20,8 @@ class BackUpState(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-state"
     target: float
     cause: Cause
     wait: bool = True
-    """Whether the epoch may be committed only once this is durable. If not, the write may go on in
-    the background; to wait all the same is always right."""
+    """Whether the epoch may be committed only once this is durable. If not, it may be written in the
+    background; waiting for it is always allowed."""
 
 
 class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-failures"):
@@ -30,15 +30,15 @@ class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-fail
     All that the policy remembers of the slot is stored with it, and given to ``step`` after the next
     loss.
 
-    Where it falls, for a window gave θ back, this is as needed as where it rises: until the larger θ is
-    durable, no epoch may be committed that makes use of it.
+    This is also needed where the number decreases because a window has restored θ: until the larger θ is
+    durable, no epoch that uses it may be committed.
     """
 
     failures: Failures
 
 
 class LogRows(msgspec.Struct, frozen=True, kw_only=True, tag="log-rows"):
-    """Make the epoch's rows for this slot durable where they come from, before it gets them."""
+    """Make the epoch's rows for this slot durable before it processes them."""
 
     epoch: Epoch
 

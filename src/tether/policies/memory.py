@@ -1,4 +1,4 @@
-"""What a policy remembers of a slot between events: the part that all policies share."""
+"""The state of a policy for a slot between events: the fields that all policies share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tether.core.ids import Failures
 
 
 class SlotPolicyState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runtime may ask of any policy's state; a policy adds fields in a type of its own.
+    """The fields that every policy's state has; a policy adds others in a type of its own.
 
     It is stored beside the resident state and in commit records. A query may be restarted under another
-    policy: that one reads these two fields of the old one's state, and ignores the rest.
+    policy: the new policy reads these two fields of the old state, and ignores the others.
     """
 
     failures: Failures = Failures(0)

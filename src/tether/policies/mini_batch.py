@@ -1,4 +1,4 @@
-"""The exact policy of Spark Streaming: everything touched is durable at every epoch's end."""
+"""The exact policy of Spark Streaming: every change is durable at the end of its epoch."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class NoTolerance(BasePolicy):
 
     @property
     def recovery(self) -> Recovery:
-        """It is not made good."""
+        """Losses are not made good."""
         return EMPTY
 
     @property

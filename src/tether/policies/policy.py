@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class SnapshotSchedule(Protocol):
-    """When snapshots begin; what a policy that takes them must say."""
+    """The schedule of snapshots, for policies that take them."""
 
     @property
     def interval(self) -> float:
-        """Distance between the beginnings of two snapshots."""
+        """Distance between the starts of two snapshots."""
         ...
 
     @property
     def by(self) -> Literal["epochs", "seconds"]:
-        """What it is counted in."""
+        """Unit of the interval."""
         ...
 
     @property
@@ -61,31 +61,31 @@ class SnapshotSchedule(Protocol):
 
 
 class CopyChoice(Protocol):
-    """Which slots get a copy; what a policy that has any must say."""
+    """Which slots get a copy, for policies that have copies."""
 
     @property
     def copies(self) -> int | None:
-        """How many."""
+        """Number of copies."""
         ...
 
     @property
     def share(self) -> float | None:
-        """How many, as a part of all slots."""
+        """The same as a fraction of all slots."""
         ...
 
     @property
     def planner(self) -> PlannerName:
-        """Who chooses them."""
+        """Name of the planner that chooses them."""
         ...
 
     @property
     def standby(self) -> int:
-        """Executors that have copies and nobody who speaks; 0: a copy is anywhere but at its slot."""
+        """Number of executors that hold copies only; 0: a copy may be on any executor but its slot's."""
         ...
 
     @property
     def adapt(self) -> float | None:
-        """The fidelity that moving copies must gain; None: they stay."""
+        """The fidelity that moving copies must gain; None: copies are not moved."""
         ...
 
     @property
@@ -99,17 +99,17 @@ class Availability(Protocol):
 
     @property
     def handling(self) -> Handling:
-        """What the consistency manager must know of it."""
+        """The policy's settings for the consistency manager."""
         ...
 
     @property
     def stabilization(self) -> Literal["process", "delay", "suspend"]:
-        """What becomes of new rows while late ones are put right."""
+        """What happens to new rows while late ones are corrected."""
         ...
 
     @property
     def reconcile(self) -> Literal["checkpoint", "undo"]:
-        """How the state of before the first such answer is kept."""
+        """How the state from before the first tentative answer is kept."""
         ...
 
 
@@ -138,7 +138,7 @@ class Policy(Protocol):
 
     @property
     def heal(self) -> SnapshotSchedule | None:
-        """How often all slots save all that they have, so that a twin can make losses good; or None."""
+        """How often all slots save their whole state, so that a twin can make losses good; or None."""
         ...
 
     @property
@@ -152,7 +152,7 @@ class Policy(Protocol):
         ...
 
     def is_exact_point(self, epoch: Epoch) -> bool:
-        """Whether all slots save all that they have at the end of an epoch."""
+        """Whether all slots save their whole state at the end of an epoch."""
         ...
 
     @property
@@ -176,7 +176,7 @@ class Policy(Protocol):
 
     @property
     def about(self) -> str:
-        """What it does, in one sentence; empty where thresholds say it better."""
+        """A one-sentence description; empty for policies that are explained by their thresholds."""
         ...
 
     def initial(self) -> Any:
@@ -187,8 +187,8 @@ class Policy(Protocol):
         """State of a slot that was under other terms until now.
 
         All losses so far count as failures, so that the budget pays for them too as far as it can.
-        Where they were in the stream is forgotten, for it may have been told in another window's unit:
-        they count until a whole window has passed.
+        Their positions in the stream are dropped, because they may be in another window's unit: they
+        count until a whole window has passed.
 
         Args:
             losses: How many losses of state the slot has had, under whatever terms.

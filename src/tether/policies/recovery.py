@@ -1,7 +1,7 @@
-"""How a policy makes a loss good: what it promises, and what the runtime must keep for that.
+"""Recovery strategies: what a policy promises after a loss, and what the runtime must keep for that.
 
 A policy names one of these strategies. The engine carries it out (:mod:`tether.engine.recovery`), and
-asks it instead of asking which policy it is.
+uses its properties instead of the type of the policy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Recovery:
 
     name: str
     exact: bool = True
-    """Whether the answer after a loss is that of a run without it."""
+    """Whether the answer after a loss is the same as without it."""
     bounded: bool = True
     """Whether it is known how much a loss can cost at most."""
     every_epoch: bool = False

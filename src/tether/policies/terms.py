@@ -1,4 +1,4 @@
-"""What a policy and a place promise for a slot, and who pays for losses under other terms."""
+"""The terms of a slot (policy and placement), and which losses under other terms its budget pays for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def terms_of(policy: Policy, placement: Placement) -> str:
     """A short name for all that a slot's thresholds depend on: equal terms have equal names.
 
-    When a backup is started early, or how far down it saves, is not among them.
+    The time and the target of backups are not part of it.
 
     Example:
         >>> from tether.core.placement import Placement
@@ -87,7 +87,7 @@ def counted(
 
 
 def not_paid(theta: float, policy: Policy, placement: Placement, losses: Failures) -> float:
-    """How much of what is at risk under other terms the policy's budget would not pay for.
+    """The part of what is at risk under other terms that the policy's budget would not pay for.
 
     Args:
         theta: θ under those terms.
@@ -106,7 +106,7 @@ def not_paid(theta: float, policy: Policy, placement: Placement, losses: Failure
 
 def _rest(whole: float, paid: float) -> float:
     if paid >= whole:
-        return 0.0  # both may be infinite, and their difference is no number
+        return 0.0  # both may be infinite, and their difference is not a number
     rest = whole - paid
     rounded_down = math.isfinite(rest) and Fraction(rest) + Fraction(paid) < Fraction(whole)
     return math.nextafter(rest, math.inf) if rounded_down else rest
@@ -116,5 +116,5 @@ def _allowed(policy: Policy, placement: Placement, failures: Failures) -> float:
     if policy.window is not None:
         return 0.0
     theta = policy.threshold(policy.resumed(failures, 0), placement)
-    # An exact policy may let state drift, for it makes a loss good; it pays for none.
+    # An exact policy makes losses good, so its state may drift; its budget pays for none.
     return min(theta, policy.budget.max_state_error)

@@ -1,4 +1,4 @@
-"""What the stream's progress does to the failures that a policy counts against a window."""
+"""How the progress of the stream changes the failures that a policy counts in a window."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class WindowedState(SlotPolicyState, frozen=True, kw_only=True):
     """What an approximate policy remembers of a slot."""
 
     failed_at: tuple[float, ...] = ()
-    """Where in the stream the losses were, elder first, in the window's unit: the newest thing that
-    may be wrong. Kept only for a window; one whose place is not yet known has no entry."""
+    """Positions of the losses, oldest first, in the window's unit: that of the newest row that may be
+    affected. Kept only with a window; a loss whose position is not known yet has no entry."""
 
 
 def after_epoch(window: Window | None, state: WindowedState, event: EpochApplied) -> WindowedState:
-    """Count an epoch's rows, place losses, and let go those that a sliding window has left."""
+    """Count an epoch's rows, set positions of losses, and drop losses that a sliding window has left."""
     if window is None or isinstance(window, Decaying):
         return state
     if window.by == "items":
@@ -31,7 +31,7 @@ def after_epoch(window: Window | None, state: WindowedState, event: EpochApplied
     newest: float | None
     now: float | None
     if window.by == "seconds":
-        # The query's newest event time never falls, so it is no earlier than anything lost before.
+        # The query's newest event time never decreases, so no earlier loss is after it.
         newest, now = event.newest_event_time, event.watermark
     else:
         newest = now = event.epoch if window.by == "epochs" else state.items - 1
@@ -42,23 +42,23 @@ def after_epoch(window: Window | None, state: WindowedState, event: EpochApplied
 
 
 def after_loss(window: Window | None, state: WindowedState, event: Recovered) -> WindowedState:
-    """Count a failure, and note where it was as far as that is known."""
+    """Count a failure, and note its position if it is known."""
     failed = replace(state, failures=state.failures + 1)
     if window is None or isinstance(window, Decaying):
         return failed
     if window.by == "seconds":
         return _placed(failed, event.newest_event_time)
     coming = event.epoch if window.by == "epochs" else state.items
-    # Of the rows, those before the coming ones are missing at most. But the clearing of a hopping
-    # window that has just ended may be undone too, and that is an error in the coming window.
+    # Only rows before the next ones can be missing. But if a hopping window has just ended, the clearing
+    # of its state may be undone too, which is an error in the next window.
     return _placed(failed, coming if isinstance(window, Hopping) else coming - 1)
 
 
 def after_window(window: Window | None, state: WindowedState, event: WindowEnd) -> WindowedState:
-    """Let go what a hopping window's end makes past; keep what may be in the next window."""
+    """At the end of a hopping window drop its losses; keep those that may be in the next one."""
     if not isinstance(window, Hopping):
         return state
-    # A loss of unknown place may be in the next window: it goes with that one's end.
+    # A loss with an unknown position may be in the next window, and is dropped at its end.
     state = _placed(state, event.end)
     return _keeping(state, tuple(at for at in state.failed_at if at >= event.end))
 
@@ -67,7 +67,7 @@ def _placed(state: WindowedState, position: float | None) -> WindowedState:
     unplaced = state.failures - len(state.failed_at)
     if position is None or unplaced <= 0:
         return state
-    # Positions in order keep the sum over a window right even if a caller's clock fell back.
+    # Sorted positions keep the sum over a window correct even if a caller's clock goes back.
     latest = max((float(position), *state.failed_at[-1:]))
     return replace(state, failed_at=state.failed_at + (latest,) * unplaced)
 

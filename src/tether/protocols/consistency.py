@@ -1,21 +1,22 @@
-"""The consistency manager: an answer within X from what is there, corrected when the rest has come.
+"""The consistency manager: answers within X from the input that is there, corrected later.
 
-Time is cut into buckets. A bucket is *complete* when every input has said that nothing older than its
-end will come. Two frontiers move along the buckets, and each release of rows moves one of them:
+Time is cut into buckets. A bucket is *complete* when every input has announced that no rows older than
+the bucket's end will come. Two frontiers move along the buckets, and each release of rows moves one of
+them:
 
 - the *stable* frontier passes complete buckets only, each once and in order. What it releases is final.
-- the *tentative* frontier runs ahead of it while an input is missing: it releases what is there of a
-  bucket once that has waited αX. The stable frontier comes to the same buckets later, and what was given
-  of them early is withdrawn then.
+- the *tentative* frontier runs ahead of it while an input is missing: it releases the rows of a bucket
+  that are there once the bucket has waited αX. The stable frontier reaches the same buckets later, and
+  their early results are withdrawn then.
 
-So stable rows can never be withdrawn, whatever fails: no instruction says so. The paper's three states
-are what the two frontiers look like (DPC 2005, Figure 2). STABLE: both are at one place. UP_FAILURE: the
-tentative one is ahead, and the next bucket is not complete. STABILIZATION: it is ahead, and the next
-bucket is complete by now. Unlike the paper's node, this one corrects a bucket as soon as it is complete,
-and does not wait for the end of the whole failure: an input that is always late delays stable rows by
-its own lateness, and not for ever.
+So stable rows are never withdrawn, whatever fails: no instruction exists for it. The paper's three
+states are what the two frontiers look like (DPC 2005, Figure 2). STABLE: both are at one place.
+UP_FAILURE: the tentative one is ahead, and the next bucket is not complete. STABILIZATION: it is ahead,
+and the next bucket is complete by now. Unlike the paper's node, this one corrects a bucket as soon as it
+is complete, and does not wait for the end of the whole failure. So an input that is always late delays
+stable rows only by its own lateness.
 
-Whoever keeps state keeps it at the stable frontier, and works on a copy of it ahead of that.
+State is kept at the stable frontier; work ahead of it is done on a copy.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ Phase = Literal["stable", "up-failure", "stabilization"]
 Kind = Literal["stable", "tentative"]
 
 START = -(2**53)
-"""Before all buckets; JSON readers of any language hold it exactly."""
+"""A number before all buckets, which JSON readers of any language can represent exactly."""
 
 
 class Handling(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do while an input is missing, and while its rows are put in their place later.
+    """What to do while an input is missing, and while its rows are corrected later.
 
     Args:
         wait: αX, seconds: how long the first row of a bucket waits for the others before the bucket is
@@ -72,23 +73,23 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the manager knows between two looks at its inputs. It stands in Spark's offset log."""
+    """The manager's state between two looks at its inputs. It is stored in Spark's offset log."""
 
     phase: Phase = "stable"
     stable: int = START
-    """First bucket that was not yet given as stable."""
+    """First bucket that has not been released as stable."""
     ahead: int = START
-    """First bucket that was not yet given at all; never below ``stable``."""
+    """First bucket that has not been released at all; never below ``stable``."""
     silent: frozenset[int] = frozenset()
     """Inputs that the tentative frontier does not wait for."""
     following: tuple[int, ...] = ()
-    """For each input, the replica that its rows were taken from last."""
+    """For each input, the replica that its rows were last taken from."""
     corrected_last: bool = True
-    """Where both kinds are due they take turns: whether the next one is tentative."""
+    """Where both kinds are due they alternate: whether the next one is tentative."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica of an input has said. All numbers are of buckets."""
+    """What one replica of an input has announced. All numbers are of buckets."""
 
     complete: int = START
     """First bucket of which stable rows may still come."""
@@ -102,11 +103,11 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     last: int
     arrived: float
-    """When they came, seconds on the clock of the one who looks."""
+    """When they arrived, in seconds on the clock of the observer."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
-    """All inputs, seen at one moment."""
+    """The state of all inputs at one moment."""
 
     now: float
     inputs: tuple[tuple[Replica, ...], ...]
@@ -114,11 +115,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
     waiting: tuple[Waiting, ...] = ()
     """Rows at or after the stable frontier."""
     postponed: bool = False
-    """Whether late buckets are not to be put right now: a replica of this query does that first."""
+    """Whether late buckets must not be corrected now, because a replica of this query does that
+    first."""
 
 
 class TentativeLost(msgspec.Struct, frozen=True, kw_only=True, tag="tentative-lost"):
-    """The copy of the state that ran ahead is gone: what it gave is withdrawn, and given again."""
+    """The copy of the state that ran ahead is lost: its results are withdrawn, and computed again."""
 
 
 class Enter(msgspec.Struct, frozen=True, kw_only=True, tag="enter"):
@@ -141,26 +143,26 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True, tag="undo"):
-    """What was given of these buckets early is withdrawn."""
+    """Withdraw the early results of these buckets."""
 
     first: int
     end: int
-    """First bucket of which nothing is withdrawn."""
+    """First bucket whose results are not withdrawn."""
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
-    """Give the rows of these buckets, ordered by (tuple time, input, sequence)."""
+    """Release the rows of these buckets, ordered by (tuple time, input, sequence)."""
 
     kind: Kind
     first: int
     end: int
-    """First bucket that is not given."""
+    """First bucket that is not released."""
     replicas: tuple[int, ...]
     """For each input, whose rows."""
 
 
 class DropCopy(msgspec.Struct, frozen=True, kw_only=True, tag="drop-copy"):
-    """The stable frontier has caught up: the copy of the state is of no use any more."""
+    """The stable frontier has caught up: the copy of the state is not needed any more."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
@@ -171,7 +173,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, tag="wait"):
-    """Nothing can be given now."""
+    """Nothing can be released now."""
 
     until: float
     """Look again at this time even if nothing comes; ``math.inf`` where nothing waits."""
@@ -203,11 +205,11 @@ def manage(state: Manager, event: Look | TentativeLost, handling: Handling) -> S
     state = replace(state, following=state.following or (0,) * len(event.inputs))
     complete = complete_before(event)
     if event.postponed and state.ahead > state.stable:
-        complete = state.stable  # as far as this one goes, the inputs are still missing
+        complete = state.stable  # for this bucket the inputs are still missing
     entered: tuple[Instruction, ...] = ()
     if state.ahead > state.stable:
         phase: Phase = "stabilization" if complete > state.stable else "up-failure"
-        # New buckets come first when corrections begin: they were not given early enough to wait longer.
+        # New buckets come first when corrections begin, because they cannot wait any longer.
         state = replace(state, corrected_last=state.corrected_last or state.phase != phase)
         state, entered = _changed(state, phase)
     state = replace(state, silent=_still_silent(state, event))
@@ -232,7 +234,7 @@ def complete_before(look: Look) -> int:
 
 def _stable(state: Manager, look: Look, handling: Handling, complete: int) -> Step:
     first = _next_rows(look, state.stable)
-    # Empty buckets cost nothing; rows are counted from the first bucket that may hold some.
+    # Empty buckets are skipped: the number of buckets is counted from the first one that may have rows.
     end = complete if first is None else min(complete, max(first, state.stable) + handling.most)
     state, switched = _follow(state, look, end, stable=True)
     undone: tuple[Instruction, ...] = ()
@@ -260,11 +262,12 @@ def _new_buckets(state: Manager, look: Look, handling: Handling, complete: int) 
     end, begun, silent = None, state.ahead > state.stable, state.silent
     first = _next_rows(look, state.ahead)
     while first is not None and (end is None or first < state.ahead + handling.most):
-        # The first bucket of a failure always waits: most failures are short, and nobody notices them.
+        # The first bucket of a failure always waits, because most failures are so short that none is
+        # noticed.
         wait = _wait(handling, correcting=correcting) if begun else None
         if not _due(look, handling, first, silent, wait):
             break
-        # Those after it would be late if they waited as long: this release and another come first.
+        # Later buckets would be late if they waited as long, because other releases come first.
         end, begun, silent = first + 1, True, silent | _behind(look, first + 1)
         first = _next_rows(look, end)
     return end
@@ -338,7 +341,7 @@ def _again(state: Manager) -> Step:
 
 
 def _follow(state: Manager, look: Look, end: int, *, stable: bool) -> Step:
-    """For each input a replica that has the most of what is asked, the one followed if it will do."""
+    """For each input the replica with the most rows; the current one if it has enough."""
     chosen = []
     for now, replicas in zip(state.following, look.inputs, strict=True):
         worth = [
@@ -355,7 +358,7 @@ def _follow(state: Manager, look: Look, end: int, *, stable: bool) -> Step:
 
 
 def _changed(state: Manager, phase: Phase) -> Step:
-    """Another state; corrections that end, in time or because a new failure came first, are told."""
+    """A new state; if corrections end, in time or because of a new failure, that is announced."""
     if phase == state.phase:
         return state, ()
     done: tuple[Instruction, ...] = ()

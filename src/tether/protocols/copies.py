@@ -1,15 +1,15 @@
-"""Who sits where and who speaks: copies of slots, as a pure machine (PPA 2016 §V-B).
+"""The seats of slots and their copies, and which of them speak: a pure machine (PPA 2016 §V-B).
 
 A seat is a place where a slot runs: a partition that a host has put somewhere. Without copies slot i
 runs in seat i. All seats of a slot take the same rows in and come to the same state; one of them
-speaks. Roles are given out after the host has placed all seats, so that no copy shares an executor
-with the seat that speaks for its slot.
+speaks. Roles are assigned after the host has placed all seats, so that no copy shares an executor with
+the seat that speaks for its slot.
 
-When seats are lost, others of the same slots speak from the same epoch on. A seat without a state
-stays empty, and takes no part, until it is filled: from a snapshot that is taken for it. Copies can be
-kept together on *standby* executors that no slot speaks from: so that whatever takes all others at
-once leaves them (PPA 2016 §V). A seat may be idle: hosts place seats as they like, and where they put
-too many on one executor, some are left without a role.
+When seats are lost, other seats of the same slots speak, from the same epoch on. A seat without a state
+is empty, and takes no part until it is filled from a snapshot that is taken for it. Copies can be placed
+together on *standby* executors, from which no slot speaks, so that they survive a failure of all other
+executors at once (PPA 2016 §V). A seat may be idle: the host decides where seats are, and if too many
+are on one executor, some get no role.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 IDLE = Slot(-1)
-"""In place of a slot: nobody runs in this seat."""
+"""Used instead of a slot: the seat is not in use."""
 NOBODY = Seat(-1)
-"""In place of a seat: nobody speaks yet."""
+"""Used instead of a seat: no seat speaks for the slot yet."""
 
 
 class Seats(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,8 @@ class Seats(msgspec.Struct, frozen=True, kw_only=True):
     voices: tuple[Seat, ...]
     lineages: dict[Seat, Lineage] = {}
     left: dict[Seat, Slot] = {}
-    """Of seats that were given to another slot just now: the slot whose state is to be removed there."""
+    """For seats that have just been given to another slot: the former slot, whose state must be removed
+    there."""
 
     def speaks(self, seat: Seat) -> bool:
         """Whether a seat speaks for its slot."""
@@ -79,17 +80,18 @@ class Seats(msgspec.Struct, frozen=True, kw_only=True):
 def seated(
     slots: int, copied: Collection[Slot], places: Sequence[str], standby: int | Collection[str] = 0
 ) -> Seats | None:
-    """Give out roles for seats that are placed; None if a copy would sit beside its slot.
+    """Assign roles to seats that are placed; None if a copy would be on its slot's executor.
 
-    Each slot with a copy takes a seat on either of the two executors that have most of them left: so
-    none is left alone while it can be helped. Of the two the one speaks whose executor has fewer who do.
+    Each slot with a copy takes one seat on each of the two executors with the most free seats, so that
+    slots can be kept apart from their copies as long as possible. Of the two, the seat on the executor
+    with fewer voices speaks.
 
     Args:
         slots: Number of slots.
         copied: Slots that get a copy.
         places: The executor of each seat; there are at least as many as slots and copies.
-        standby: On so many executors, those with most seats, or on these, sit copies and nobody who
-            speaks.
+        standby: Number of executors (those with the most seats are used), or their names, that hold
+            copies only.
 
     Example:
         >>> seats = seated(2, [0, 1], ["a", "a", "b", "b"])
@@ -122,14 +124,14 @@ def seated(
 
 
 class _Taking:
-    """Seats that are free, and who has taken which."""
+    """The seats that are free, and those that are taken."""
 
     def __init__(self, slots: int, seats: int, free: dict[str, list[Seat]]) -> None:
         self.free, self.speaking = free, dict.fromkeys(free, 0)
         self.runs, self.voices = [IDLE] * seats, [NOBODY] * slots
 
     def pair(self, apart: Collection[str]) -> tuple[str, str] | None:
-        """Where a slot and its copy would sit; None if there is no such pair left."""
+        """The executors for a slot and its copy; None if no pair is left."""
         left = [place for place, seats in self.free.items() if seats]
         if apart:
             speaks = [place for place in left if place not in apart]
@@ -145,7 +147,7 @@ class _Taking:
         return voice, copy
 
     def take(self, slot: Slot, voice: str, copy: str | None = None) -> None:
-        """Let a slot speak from one place, and have its copy at another."""
+        """Take a seat that speaks on one executor, and one for the copy on another."""
         self.voices[slot] = self._seat(voice, slot)
         self.speaking[voice] += 1
         if copy is not None:
@@ -158,7 +160,7 @@ class _Taking:
 
 
 def seats_needed(slots: int, copies: int, executors: int, standby: int = 0) -> int:
-    """How many seats to place, so that there are enough on standby if hosts spread them evenly.
+    """Number of seats to place, so that enough are on standby if hosts spread them evenly.
 
     Example:
         >>> seats_needed(4, 2, 3), seats_needed(4, 2, 3, standby=1)
@@ -173,7 +175,7 @@ def seats_needed(slots: int, copies: int, executors: int, standby: int = 0) -> i
 
 
 def beside(slots: int, copied: Collection[Slot], places: Sequence[str]) -> Seats:
-    """Give out roles where copies cannot be kept apart: better beside their slots than no query.
+    """Assign roles where copies cannot be kept apart: they share an executor with their slots.
 
     Example:
         >>> beside(2, [1], ["a", "a", "a"])
@@ -185,12 +187,12 @@ def beside(slots: int, copied: Collection[Slot], places: Sequence[str]) -> Seats
 
 
 def misplaced(seats: Seats, at: Mapping[Seat, str], standby: int = 0) -> bool:
-    """Whether a copy sits where it is of little use: beside its slot, or not on standby.
+    """Whether a copy is badly placed: on the executor of its slot, or not on a standby one.
 
     Args:
         seats: The roles.
         at: The executor of each seat, as far as it is known.
-        standby: How many executors are to have copies and nobody who speaks; 0: wherever they are apart.
+        standby: Number of executors that hold copies only; 0: any executor but the slot's.
 
     Example:
         >>> seats = Seats(runs=(0, 1, 0), voices=(0, 1))
@@ -205,7 +207,7 @@ def misplaced(seats: Seats, at: Mapping[Seat, str], standby: int = 0) -> bool:
 
 
 def silent_number(slots: int, seat: Seat) -> Slot:
-    """The number under which a copy reports what it did: behind those of all slots."""
+    """The number that a copy uses in its report: above those of all slots."""
     return Slot(slots + seat)
 
 
@@ -215,20 +217,20 @@ def silent_seat(slots: int, number: Slot) -> Seat:
 
 
 def reported(seats: Seats, lineages: dict[Seat, Lineage]) -> Seats:
-    """An epoch has ended: these copies have applied it, with the states of these lineages.
+    """Note the end of an epoch: these copies have applied it, with states of these lineages.
 
-    A copy that has not is empty from now on: it missed rows.
+    Other copies are empty from now on, because they have missed rows.
     """
     return replace(seats, lineages=lineages, left={})
 
 
 def promoted(seats: Seats, there: Collection[Seat], *, partly: bool = False) -> Seats | None:
-    """Seats were lost: let copies speak in place of voices that are gone.
+    """After a loss of seats, let copies speak in place of the voices that were lost.
 
     Args:
-        seats: As they were.
+        seats: The roles before the loss.
         there: Seats that still hold the state of the end of the epoch before.
-        partly: Whether slots may be left without anybody who could speak for them; see :func:`silent`.
+        partly: Whether slots may stay without a seat that could speak for them; see :func:`silent`.
 
     Returns:
         The new roles; None if a slot has no seat left that could speak, and none may be.
@@ -260,7 +262,7 @@ def promoted(seats: Seats, there: Collection[Seat], *, partly: bool = False) -> 
 
 
 def silent(seats: Seats, there: Collection[Seat]) -> tuple[Slot, ...]:
-    """Slots that nobody can speak for: the voice is gone, and there is no copy with a state."""
+    """Slots without a voice: it was lost, and there is no copy with a state."""
     able = set(seats.voices) | set(seats.lineages)
     return tuple(
         Slot(slot)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ReceiverState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a receiver of items remembers.
+    """The state of a receiver of items.
 
     To be stored with every backup that a step asks for, and with every backup of the state.
 
@@ -49,7 +49,8 @@ class ReceiverState(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
     """Backups of items up to this number are never replayed."""
     heard: tuple[tuple[str, int], ...] = ()
-    """Of each sender, the newest of its own numbers: what comes again is not taken twice."""
+    """For each sender, the newest of its own numbers, so that items that arrive again are not processed
+    twice."""
 
     @property
     def at_risk(self) -> int:
@@ -117,7 +118,7 @@ class BackUpPunctuation(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, tag="acknowledge"):
-    """Tell the sender that everything up to this number of its own has come."""
+    """Tell the sender that everything up to this number of its own has arrived."""
 
     sender: str
     upto: int
@@ -153,11 +154,11 @@ def receive(
     backups come before the acknowledgement. If the state is backed up whenever its divergence is
     above θ, checked after each ``ProcessItems``, a loss costs at most θ and ``l`` items.
 
-    Two things are the caller's to keep. A sender's items come in the order of their numbers: what
-    was under way when a receiver was lost must not reach it any more, or what is sent again after
-    it would pass for known. And events are taken one at a time: the next one only when all that
-    the last one asked for is done, and a ``ProcessItems`` counts as done only when the backup that
-    it made necessary is durable.
+    The caller must ensure two things. A sender's items arrive in the order of their numbers: items that
+    were in flight when a receiver was lost must not reach it later, otherwise items that are sent again
+    would be taken for known ones. And events are taken one at a time: the next one only when all that
+    the last one asked for is done, and a ``ProcessItems`` counts as done only when the backup that it
+    made necessary is durable.
 
     Args:
         state: The receiver's.
@@ -190,7 +191,7 @@ def _arrive(
     items = event.count if isinstance(event, ItemsArrived) else 1
     newest = event.first + items - 1
     known = _heard_of(state, event.sender)
-    # What came again is acknowledged again: the first acknowledgement may have been lost.
+    # Items that arrive again are acknowledged again: the first acknowledgement may have been lost.
     told = Acknowledge(sender=event.sender, upto=max(known, newest))
     if newest <= known:
         return state, (told,)
@@ -256,7 +257,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def numbers(self) -> range:
-        """Oldest first. Those that have no backup were lost, and are left out."""
+        """Oldest first. Items without a backup were lost, and are left out."""
         return range(self.first, self.last + 1)
 
 
@@ -284,8 +285,8 @@ def replay(log: Iterable[BackUpItems | BackUpPunctuation | DropItems], after: in
 def recovered(saved: ReceiverState, chosen: Replay, used: int = 0) -> ReceiverState:
     """The receiver's state after a loss, before ``chosen`` is processed again.
 
-    Numbers of lost items above ``chosen`` are used again, unless they are known to somebody: what
-    others have planned by its number must never turn out to be another item.
+    Numbers of lost items above ``chosen`` are used again, unless somebody may know them: a number that
+    others refer to must never name another item.
 
     Args:
         saved: As stored with the newest readable backup, of items or of the state.

@@ -1,22 +1,22 @@
-"""What a receiver of items lost when it died: at most l at once, and exactly, once senders are back.
+"""Items that a receiver lost when it died: at most l at first, exactly once senders are back.
 
 A receiver acknowledges items before they are durable. If it dies, those that were acknowledged and
-neither processed nor backed up are lost, and nobody sends them again. Those that were *not yet*
-acknowledged are not lost: their senders still hold them. From outside the two look alike, so a
-loss is told in two steps:
+neither processed nor backed up are lost, and no sender sends them again. Those that were *not yet*
+acknowledged are not lost: their senders still hold them. The two cannot be distinguished at first, so a
+loss is determined in two steps:
 
 1. At the restart: all that had been numbered and is not safe counts as lost. That is at most l,
    for a backup comes before an acknowledgement (``tether.protocols.items``).
-2. When a sender is back it sends what was not acknowledged, under its own numbers. What comes
-   again was not lost, and is taken off the figure.
+2. When a sender is back it sends what was not acknowledged, under its own numbers. Items that arrive
+   again were not lost, and are subtracted.
 
-**Shown items.** Some of these items had been shown to a reader before the loss: the reader may have
-them in its state by now, or may not. If one of them comes again it is *not* taken again, for it could
-then be counted twice; it stays in the figure. So what a receiver shows must be durable as a fact (the
-number, and how far each sender has been heard up to it), though the items themselves need not be.
+**Shown items.** Some of these items had been shown to a reader before the loss. The reader may or may
+not have them in its state now. If one of them arrives again it is *not* accepted, because it could be
+counted twice; it stays counted as lost. So before a receiver shows items, their numbers, and the newest
+number of each sender among them, must be durable; the items themselves need not be.
 
-Where the marks of what had been numbered did not survive (a power cut), l itself is the figure. All
-items above the newest one shown were at risk then, so no sender can miss more than l of them.
+If the marks of numbered items did not survive (a power cut), l items count as lost. All items above the
+newest one shown were at risk then, so no sender can miss more than l of them.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class MarkedRun(NamedTuple):
 
 
 class SenderGap(msgspec.Struct, frozen=True, kw_only=True):
-    """Items of one sender that it may still hold, by its own numbers."""
+    """Items that one sender may still hold, by its own numbers."""
 
     after: int
-    """None up to this one: safe, or shown to a reader."""
+    """Items up to this number are not among them: they are safe, or were shown to a reader."""
     marked: int
     """Its newest item that had been numbered when the receiver died."""
 
@@ -91,12 +91,12 @@ def after_loss(
     runs: Iterable[MarkedRun] | None,
     l: float,  # noqa: E741 - the paper's letter
 ) -> LostItems:
-    """Sum up a loss, from what is found at the restart.
+    """Determine a loss from what is found at the restart.
 
     Args:
         safe: Newest of the receiver's numbers that is processed or durable, as are all before it.
         shown: Newest number that a reader may know.
-        runs: What had been numbered since, in order. None: the marks did not survive.
+        runs: Items numbered since, in order. None: the marks did not survive.
         l: The most that may have been at risk, as it was durable.
     """
     if runs is None:
@@ -118,13 +118,13 @@ def after_loss(
 def heard_after_loss(
     heard: Mapping[str, int], safe: int, shown: int, runs: Iterable[MarkedRun]
 ) -> dict[str, int]:
-    """By sender, the newest of its numbers that must not be taken again.
+    """By sender, the newest of its numbers that must not be accepted again.
 
     Args:
         heard: As it is durable.
         safe: Newest number that is processed or durable.
         shown: Newest number that a reader may know.
-        runs: What had been numbered, in order.
+        runs: Numbered items, in order.
 
     Example:
         >>> heard_after_loss({"a": 2}, safe=2, shown=3, runs=[MarkedRun("a", 1, 1, 5)])
@@ -139,20 +139,20 @@ def heard_after_loss(
 
 
 def came_again(lost: LostItems, sender: str, heard: int, first: int) -> tuple[LostItems, bool]:
-    """A sender is back after a loss and goes on with ``first``: how the figure changes.
+    """Update a loss when a sender is back and continues with ``first``.
 
     Args:
         lost: The loss.
-        sender: Who is back.
+        sender: The sender.
         heard: The newest of its numbers that must not be taken again.
-        first: Where it goes on.
+        first: The first number that it sends now.
 
     Returns:
-        The loss as it is known now, and whether the sender may go on there. It may not where it
-        leaves out items that it can never have had an acknowledgement for.
+        The loss as it is known now, and whether the sender may continue there. It may not if it leaves
+        out items that cannot have been acknowledged.
 
-    Guarantee: a sender that keeps to the protocol goes on right after its newest acknowledged item,
-    so what it leaves out is just what it lost.
+    Guarantee: a sender that follows the protocol continues right after its newest acknowledged item, so
+    the items that it leaves out are exactly those that were lost.
 
     Example:
         >>> lost = after_loss(safe=4, shown=4, runs=[MarkedRun("a", 1, 1, 10)], l=100)

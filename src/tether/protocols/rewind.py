@@ -1,14 +1,14 @@
-"""After a loss under an exact policy: who goes back to what, and from where the source is read.
+"""After a loss under an exact policy: which slots go back to what, and from where the source is read.
 
 The answer depends only on the policy's kind of recovery, the graph, and what is durable.
 
-- ``last-epoch``: lost slots take the backup of the epoch before; the epoch in hand is run again.
-- ``replay``: lost slots take their own backups, and get the logged rows since once more.
-- ``rewind``: to the newest complete snapshot. Who must go back is found as in ABS 2015 §5: a lost
-  slot needs all items since the snapshot again, so whoever sends to it must make them again, and so
-  on up to the source. All others keep their state and drop what they have seen, by its number. That
-  holds only where items made again are the same under the same numbers: behind a slot of which
-  this is not known (``Node.repeats``) everybody goes back too.
+- ``last-epoch``: lost slots take the backup of the previous epoch; the current epoch is run again.
+- ``replay``: lost slots take their own backups, and the rows logged since are replayed.
+- ``rewind``: to the newest complete snapshot. Which slots go back is determined as in ABS 2015 §5: a
+  lost slot needs all items since the snapshot again, so slots that send to it must produce them again,
+  and so on up to the source. All others keep their state and drop items that they have seen, by number.
+  This requires that items get the same content and numbers again: slots after one for which this is not
+  known (``Node.repeats``) go back too.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Restore(msgspec.Struct, frozen=True, kw_only=True):
 
     slot: SlotId
     epoch: Epoch
-    """To its state as of the end of this epoch; -1: as the operator starts."""
+    """To its state as of the end of this epoch; -1: to the initial state."""
     replay: bool = False
-    """Whether it gets the logged rows of the epochs since from its senders' logs first."""
+    """Whether rows logged in later epochs are replayed first."""
     feedback: bool = False
-    """Whether the feedback items that its part holds are put back in transit to it."""
+    """Whether the feedback items in its part are sent to it again."""
 
 
 class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +46,11 @@ class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     restore: tuple[Restore, ...]
     keep: tuple[SlotId, ...]
-    """Slots that keep their state, and drop items of epochs that they have applied."""
+    """Slots that keep their state, and skip epochs that they have applied."""
     read_from: Epoch
     """First epoch whose rows are read from the source again."""
     void_from: Epoch
-    """First epoch whose output will be given again; a sink must replace it, not add to it."""
+    """First epoch whose output is produced again; a sink must replace its output, not append it."""
 
     @property
     def partial(self) -> bool:
@@ -67,13 +67,13 @@ def plan_rewind(
     durable: Mapping[SlotId, Epoch] | Epoch,
     partial: bool = True,
 ) -> RewindPlan:
-    """Decide what a loss means.
+    """Plan the recovery from a loss.
 
     Args:
         graph: The query's.
         recovery: The policy's.
-        lost: Slots whose state is gone.
-        epoch: The epoch that was being run, or would be next.
+        lost: Slots whose state is lost.
+        epoch: The current or next epoch.
         durable: Epoch of the newest complete snapshot (``rewind``), or of the newest counting
             backup of each slot (``replay``, ``last-epoch``); -1 for none.
         partial: Whether slots that need not go back may keep their state.
@@ -168,15 +168,15 @@ def must_go_back(graph: Graph, lost: Iterable[SlotId]) -> frozenset[SlotId]:
 
 
 def check_source(policy: Policy, source: str, *, replays: bool) -> None:
-    """Refuse a source that cannot go back under a policy that must.
+    """Refuse a source that cannot be read again, under a policy that needs it.
 
     Args:
         policy: The query's.
-        source: What to call the source in the message.
-        replays: Whether it can be read again from an earlier place.
+        source: Name of the source in the message.
+        replays: Whether it can be read again from an earlier position.
 
     Raises:
-        QueryRefusedError: it would have to, and cannot.
+        QueryRefusedError: The policy needs to read it again, and that is not possible.
     """
     if policy.recovery.rewinds and not replays:
         raise QueryRefusedError(

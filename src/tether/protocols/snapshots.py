@@ -1,11 +1,11 @@
-"""Who begins snapshots, when one is complete, and what may be dropped then (ABS 2015 §6).
+"""The coordinator: when snapshots begin and are complete, and what is dropped then (ABS 2015 §6).
 
 The coordinator begins one snapshot at a time. One counts only when the part of every slot is
 durable and a record of that is durable too; only then is the one before dropped. So at any moment
-there is exactly one to go back to. A snapshot whose part fails, whose slot is lost or that takes
-too long is given up: it holds nothing up, is never restored, and its number means nothing any more.
-(If its record became durable all the same, a restarted driver may use it: all slots start from it
-then, and its parts are dropped only when a later one is complete.)
+there is exactly one to go back to. A snapshot is given up if a part fails, a slot is lost, or it takes
+too long: it no longer blocks anything, is never restored, and its number is not used again. (If its
+record became durable all the same, a restarted driver may use it: all slots start from it then, and its
+parts are dropped only when a later one is complete.)
 
 A source can be read again for a limited number of epochs only. When half of them have passed since
 the newest complete snapshot, the next one begins at once, whatever the interval says; shortly before
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the coordinator knows."""
+    """The coordinator's state."""
 
     next_number: SnapshotNumber = SnapshotNumber(0)
     number: SnapshotNumber | None = None
@@ -35,19 +35,19 @@ class CoordinatorState(msgspec.Struct, frozen=True, kw_only=True):
     missing: frozenset[SlotId] = frozenset()
     """Slots whose part of it is not durable yet."""
     begun: float | None = None
-    """Where in the stream it, or the last one, began: in the policy's unit."""
+    """Position of the stream where it, or the last one, began; in the policy's unit."""
     begun_epoch: Epoch = NEVER
-    """The epoch that its barrier ends."""
+    """The epoch whose end is its barrier."""
     held: bool = False
     """Whether the sources wait for it."""
     complete: SnapshotNumber | None = None
     """The snapshot to go back to; None: the start of the query."""
     complete_epoch: Epoch = NEVER
-    """The epoch at whose end that is; before the first one, that before the first."""
+    """Its epoch; before the first snapshot, the epoch before the first."""
 
     @property
     def recording(self) -> bool:
-        """Whether all parts are durable, and only the record of that is awaited."""
+        """Whether all parts are durable, and only the record of that is missing."""
         return self.number is not None and not self.missing
 
 
@@ -56,11 +56,11 @@ class EpochBegins(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-begins")
 
     epoch: Epoch
     seconds: float = 0.0
-    """What a clock that never goes back shows now."""
+    """Current time of a monotonic clock."""
     readable: int | None = None
-    """How many epochs before this one the source can give again; None: all."""
+    """Number of epochs before this one that the source can be read again from; None: all."""
     asked: bool = False
-    """Whether a person wants one now, whatever the interval says."""
+    """Whether a user has asked for one, whatever the interval is."""
 
 
 class PartDurable(msgspec.Struct, frozen=True, kw_only=True, tag="part-durable"):
@@ -83,7 +83,7 @@ class CompleteRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="complete-
 
 
 class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
-    """Slots lost their state: what is not complete will never be.
+    """Slots lost their state: a snapshot that is not complete is given up.
 
     If the record of completeness is being written, finish that first where it can be: a snapshot
     that is complete need not be taken again.
@@ -91,7 +91,7 @@ class SlotsLost(msgspec.Struct, frozen=True, kw_only=True, tag="slots-lost"):
 
 
 class LastSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="last-snapshot"):
-    """The query is being stopped after this epoch: a snapshot is to be taken out of turn."""
+    """The query is being stopped after this epoch: take a snapshot now, whatever the interval is."""
 
     epoch: Epoch
 
@@ -110,7 +110,7 @@ class BeginSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="begin-snapsh
 
 
 class RecordComplete(msgspec.Struct, frozen=True, kw_only=True, tag="record-complete"):
-    """Make it durable that this snapshot is complete, then say so."""
+    """Record durably that this snapshot is complete, then send ``CompleteRecorded``."""
 
     number: SnapshotNumber
 
@@ -122,7 +122,7 @@ class DropOlder(msgspec.Struct, frozen=True, kw_only=True, tag="drop-older"):
 
 
 class GiveUpSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="give-up-snapshot"):
-    """Tell every slot; late parts of it are not to be named anywhere."""
+    """Give the snapshot up; no record may name late parts of it."""
 
     number: SnapshotNumber
 
@@ -135,7 +135,7 @@ class StopStream(msgspec.Struct, frozen=True, kw_only=True, tag="stop-stream"):
 
 
 class ReleaseSources(msgspec.Struct, frozen=True, kw_only=True, tag="release-sources"):
-    """The sources may go on."""
+    """The sources may continue."""
 
 
 CoordinatorInstruction = (
@@ -171,8 +171,8 @@ def coordinate(
     if isinstance(event, EpochBegins):
         return _epoch(state, event, policy, slots)
     if isinstance(event, SlotsLost):
-        # Also one that is just being recorded. Slots now go back to the one before; were it to
-        # count later in this run, a slot behind it could miss what lies between.
+        # This includes one whose record is being written. Slots now go back to the one before. If it
+        # counted later in this run, a slot that is behind it could miss epochs between the two.
         return _give_up(state)
     if isinstance(event, LastSnapshot):
         state, asked = _give_up(state)
@@ -200,7 +200,7 @@ def _progress(state: CoordinatorState, event: PartDurable | CompleteRecorded) ->
 
 
 WAIT_EPOCHS = 2
-"""So many epochs before the limit of what can be read again the stream waits for a snapshot."""
+"""Number of epochs before the limit at which the stream waits for a snapshot."""
 
 
 def _epoch(
@@ -220,7 +220,7 @@ def _epoch(
         if elapsed < policy.interval * policy.patience and behind < readable - WAIT_EPOCHS:
             return state, ()
         state, asked = _give_up(state)
-    # Not ``behind < readable // 2``: half of all there ever was is no number.
+    # Not ``behind < readable // 2``: half of an infinite number is infinite.
     in_time = elapsed < policy.interval and 2 * (behind + 1) <= readable
     if state.number is not None or in_time:
         return state, asked

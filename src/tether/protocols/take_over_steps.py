@@ -1,4 +1,4 @@
-"""What the take-over (:mod:`tether.protocols.take_over`) does about each event, and after a restart."""
+"""Steps of the take-over (:mod:`tether.protocols.take_over`) for each event and after a restart."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def step(state: TakeOver, event: Event) -> _Step:
 
 def _of_twin(state: TakeOver, event: TwinEnded | TwinLost | Hopeless | TwinSaved) -> _Step:
     if event.twin != state.twins or state.twin is None:
-        return state, ()  # of a twin that was ended
+        return state, ()  # from a twin that has been stopped
     if isinstance(event, TwinEnded):
         return _twin_ended(state, event)
     if isinstance(event, Hopeless):
@@ -91,7 +91,7 @@ def _whole(state: TakeOver) -> TakeOver:
 
 def _lost(state: TakeOver, event: Lost) -> _Step:
     if state.phase != "whole":
-        return state, ()  # tentative already: nothing changes for main's reader, nor for the twin
+        return state, ()  # already tentative: nothing changes for readers or for the twin
     note = Note(since=event.epoch, snapshot=event.snapshot, through=epoch_before(event.epoch))
     state = replace(state, main=event.epoch - 1, note=note)
     if state.tentative:
@@ -117,14 +117,14 @@ def _noted(state: TakeOver, note: Note) -> _Step:
 
 
 def _if_close(state: TakeOver) -> _Step:
-    """Let main stand still, if it is time."""
+    """Hold main, if it is time."""
     if state.phase == "tentative" and main_waits(state):
         return replace(state, phase="holding"), (HoldMain(),)
     return state, ()
 
 
 def _if_there(state: TakeOver) -> _Step:
-    """Save the twin once it has come to where main stands."""
+    """Save the twin once it has reached the epoch at which main is held."""
     stopped = state.stopped
     if state.phase == "holding" and stopped is not None and state.twin == stopped:
         return replace(state, phase="saving"), (SaveTwin(twin=state.twins, epoch=stopped),)
@@ -147,8 +147,8 @@ def _twin_ended(state: TakeOver, event: TwinEnded) -> _Step:
 
 def _twin_lost(state: TakeOver, event: TwinLost) -> _Step:
     if state.phase in ("recording", "over"):
-        return state, ()  # while the record is being written nobody may go back (step 8)
-    # Main may go on: the next twin has the whole way before it again.
+        return state, ()  # while the record is being written there is no way back (step 8)
+    # Main may continue, because the next twin has to start from the snapshot again.
     held = state.phase != "tentative" and state.strategy != "suspend"
     assert state.note is not None
     state, start = _start(replace(state, stopped=None, note=replace(state.note, over=None)))
@@ -157,7 +157,7 @@ def _twin_lost(state: TakeOver, event: TwinLost) -> _Step:
 
 def _hopeless(state: TakeOver, event: Hopeless) -> _Step:
     if state.tentative or state.phase in ("recording", "over"):
-        return state, ()  # what is tentative cannot be left so: the host ends the query
+        return state, ()  # tentative rows must not stay uncorrected, so the host ends the query
     held = state.phase != "tentative"
     return _whole(state), (EndTwin(twin=event.twin), *(ReleaseMain(),) * held)
 
@@ -175,7 +175,7 @@ def _saved(state: TakeOver, event: TwinSaved) -> _Step:
 def resumed(
     note: Note | None, complete: Epoch, next_epoch: Epoch, *, strategy: Strategy = "delay"
 ) -> _Step:
-    """What a restarted query does, by what is durable.
+    """What a restarted query does, depending on what is durable.
 
     Args:
         note: The note, if there is one.

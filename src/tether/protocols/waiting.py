@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from tether.protocols.take_over import TakeOver
 
 CLOSE = 1
-"""The twin has caught up when it is no more than so many epochs behind: main waits for those."""
+"""The twin has nearly caught up when it is at most this many epochs behind: main waits for those."""
 NEAR = 10
-"""Under ``delay`` main waits for so many epochs, if the twin gives the stable rows of each: the reader
-gets those in place of tentative ones."""
+"""The same under ``delay``, if the twin gives stable rows of each of these epochs: the reader gets them
+in place of tentative ones."""
 STALLED = 20
-"""Under ``delay`` main waits once it has run so many epochs in which the twin came no closer: else one
-that never does would never take over."""
+"""Under ``delay`` main also waits once it has run this many epochs without the twin coming closer.
+Otherwise a twin that is too slow would never take over."""
 
 
 def main_waits(state: TakeOver) -> bool:
-    """Whether main is to begin no further epoch until the twin has taken over.
+    """Whether main must be held until the twin has taken over.
 
     Example:
         >>> from tether.protocols.take_over import Note, TakeOver
@@ -34,7 +34,7 @@ def main_waits(state: TakeOver) -> bool:
     if state.strategy == "suspend" or state.behind <= CLOSE:
         return True
     if state.strategy != "delay" or state.closest is None:
-        return False  # nobody knows yet what the twin can do
+        return False  # the speed of the twin is not known yet
     if state.behind <= NEAR and state.speaks(epoch_after(state.twin)):
         return True
     return state.main - state.closest_at >= STALLED

@@ -1,4 +1,4 @@
-"""The handle of a running query: Spark's habits, and what only Tether can tell."""
+"""The handle of a running query: Spark's interface, with Tether's additions."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Query:
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends, or for ``timeout`` seconds.
 
-        Ctrl-C while waiting stops the query in good order: state is flushed, arenas are removed.
+        Ctrl-C while waiting stops the query normally: state is flushed, arenas are removed.
 
         Raises:
             TetherError: The query ended with an error; it says which operator, slot and epoch.
@@ -136,7 +136,7 @@ class Query:
         return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
-        """Wait until everything that the source holds now is in."""
+        """Wait until all rows that the source has now are processed."""
         while True:
             current = self._query
             try:
@@ -153,12 +153,12 @@ class Query:
             return None
         error = self._query.exception()
         if error is None and not self._query.isActive:
-            error = self._driver.failure  # a twin's: Spark knows nothing of it
+            error = self._driver.failure  # a twin's error, which Spark does not know of
         return None if error is None else self._own(error)
 
     def stop(self) -> None:
         """Stop the query: make durable what is not, remove arenas, release the backup directory."""
-        # Asked first: the epoch that the stop breaks off ends with errors, too, which mean nothing.
+        # Asked first: the epoch that the stop interrupts fails too, which is not an error of the query.
         failed = self._failed
         self._driver.stopping = not failed
         deadline = Deadline(STOP_SECONDS)
@@ -191,7 +191,7 @@ class Query:
         return [report for ledger in self._driver.ledgers() for report in ledger.reports()]
 
     def copies(self) -> list[dict[str, Any]]:
-        """Where the slots that have copies are: who speaks, and how far each copy is behind.
+        """The places of slots with copies: which one speaks, and how far each copy is behind.
 
         One entry for each place where such a slot runs: ``operator``, ``slot``, ``executor``, ``lag``
         in epochs, and whether it ``speaks``. Empty without ``PartiallyActive``.
@@ -281,7 +281,7 @@ class Query:
         return self._driver.read_table(name, operator)
 
     def healing(self) -> dict[str, Any] | None:
-        """What is missing since a loss, and how far the twin has come; None of an exact query.
+        """What is missing since a loss, and the progress of the twin; None for an exact query.
 
         ``since_epoch``: rows are tentative from it on; ``since``: Unix seconds; ``epochs_behind`` and
         ``seconds_left``: what the twin has before it, by its pace so far; ``tentative_epochs``,
@@ -291,9 +291,9 @@ class Query:
         return self._driver.healing()
 
     def heal(self) -> bool:
-        """Read again, in the background, what was lost: see ``Approximate(heal=…)``.
+        """Read again in the background what was lost; see ``Approximate(heal=…)``.
 
-        It is done by itself after every loss; this tries once more where it could not be.
+        This happens automatically after every loss; this method tries again after a failure.
 
         Returns:
             Whether there is anything to heal.

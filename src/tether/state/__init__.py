@@ -1,4 +1,4 @@
-"""Resident state: primitives that know their distance from their backup, in arenas that last."""
+"""Resident state: primitives that know their distance from their backup, in persistent arenas."""
 
 from tether.state.arena import Arena, Refused
 from tether.state.header import Phase

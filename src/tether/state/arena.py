@@ -1,8 +1,8 @@
 """The directory in which one slot's state is resident.
 
-An arena is made of plain files, so it survives the death of any process that uses it. It must
-never be taken for something that it is not: it records whose it is, and its first valid mark (the
-magic word of the header) is the last thing written when it is made.
+An arena is made of plain files, so it survives the death of any process that uses it. It must never be
+used by another program or query: it records its identity, and the mark that makes it valid (the magic
+word of the header) is the last thing written when it is created.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _IDENTITY, _HEAD = "identity.json", "head"
 NOTE = "note"
-"""Name of the bytes that the runtime keeps beside the state: see ``Arena.note``."""
+"""Name of the runtime's own bytes beside the state: see ``Arena.note``."""
 _OURS = re.compile(rf"{LOCK}|{_HEAD}|{NOTE}|{re.escape(_IDENTITY)}(\.draft)?|p\d{{3}}\..+")
 _WAIT = 10.0
-_LENGTH = 8  # bytes that tell how long a note is
+_LENGTH = 8  # bytes for the length of a note
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Arena:
         owner: Owner | None = None,
         wait: float = _WAIT,
     ) -> Arena:
-        """Make an empty arena, in place of whatever is there.
+        """Make an empty arena, replacing whatever is there.
 
         Args:
             directory: Where.
@@ -168,7 +168,7 @@ class Arena:
         owner: Owner | None = None,
         wait: float = _WAIT,
     ) -> Arena:
-        """Make an arena with the same content, half an epoch included; its lock must be held.
+        """Make an arena with the same content, also in the middle of an epoch; its lock must be held.
 
         Args:
             directory: Where; whatever is there goes.
@@ -194,9 +194,9 @@ class Arena:
 
     @staticmethod
     def discard(directory: Path, identity: Identity, *, wait: float = _WAIT) -> None:
-        """Remove what there is of a slot's arena: whole, never finished, or half removed.
+        """Remove a slot's arena, or what is left of one that was not completed or only partly removed.
 
-        An arena of another identity is somebody else's by now, and stays.
+        An arena of another identity belongs to another query, and stays.
 
         Args:
             directory: Where it would be.
@@ -230,8 +230,8 @@ class Arena:
     def note(self) -> bytes:
         """Bytes of the runtime's own, of any length; never rolled back.
 
-        They are overwritten in place: who is killed while writing them leaves neither the old nor
-        the new ones. So they must be such as count only once a later step is done.
+        They are overwritten in place: a process that is killed while writing them leaves neither the old
+        nor the new ones. So they must be used only after a later step has been completed.
         """
         data = self._note_segment().data
         length = int.from_bytes(data[:_LENGTH].tobytes(), "little") if len(data) else 0
@@ -259,7 +259,7 @@ class Arena:
         self._lock.acquire(wait)
 
     def release(self) -> None:
-        """Give the lock up: another process may go on with the state."""
+        """Release the lock: another process may continue with the state."""
         self._lock.release()
 
     def destroy(self) -> None:
@@ -275,7 +275,7 @@ def complete(directory: Path) -> bool:
 
 
 def recorded_identity(directory: Path) -> dict[str, Any] | None:
-    """What an arena says of itself, with its owner; None if that cannot be read."""
+    """The recorded identity and owner of an arena; None if they cannot be read."""
     return _read_json(directory / _IDENTITY)
 
 

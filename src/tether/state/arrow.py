@@ -1,7 +1,7 @@
-"""Between NumPy and Arrow arrays by their buffers, without a copy.
+"""Converts between NumPy and Arrow arrays by their buffers, without a copy.
 
-``pa.array``, ``pa.scalar`` and ``to_numpy`` first import pandas where it is installed. That takes
-a second in every new worker process; going by the buffers does not, and is faster anyhow.
+``pa.array``, ``pa.scalar`` and ``to_numpy`` first import pandas where it is installed. That takes a
+second in every new worker process. Using the buffers avoids it, and is faster.
 """
 
 from __future__ import annotations

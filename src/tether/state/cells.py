@@ -1,9 +1,9 @@
-"""Rows of numbers that remember what they were: in this epoch's beginning, and in the backups.
+"""Rows of numbers with their values at the beginning of the epoch, and in the backups.
 
-``Cells`` is what every numeric primitive is made of. A row has one or more 64-bit numbers (and
-perhaps flags), the durable copy of the numbers, and a mark: which epoch journaled it last, whether
-it is listed as dirty, and whether the backups know it. Every change of many rows is a handful of
-NumPy calls on the rows concerned; nothing depends on how many rows there are.
+``Cells`` is the basis of every numeric primitive. A row has one or more 64-bit numbers (and perhaps
+flags), the durable copy of the numbers, and a mark: which epoch journaled it last, whether it is listed
+as dirty, and whether the backups know it. Every change of many rows is a handful of NumPy calls on the
+rows concerned; nothing depends on how many rows there are.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Cells(DurableCells):
     # Changing
 
     def lay(self, start: int, stop: int, stamp: int) -> None:
-        """Prepare rows that do not exist yet: as they start, not in the backups, nothing to journal.
+        """Prepare new rows: with start values, not in the backups, nothing to journal.
 
-        Rolled-back rows left their values behind, so they are overwritten here. The caller makes
-        the rows exist by storing their number in the header.
+        Values left by rolled-back rows are overwritten. The caller makes the rows exist by storing their
+        number in the header.
         """
         if self._numbers is not None:
             self._numbers.ensure(stop)
@@ -77,7 +77,7 @@ class Cells(DurableCells):
             scatter(self._flags.data, at, rows, new)
 
     def _measure(self, staged: Staged, newly_dirty: int) -> None:
-        """Move the divergence by what the change makes of it: only its rows are looked at.
+        """Update the divergence for a change; only the changed rows are read.
 
         In the precise way, where a change touches again half of all that is dirty, it is cheaper to
         look at all dirty rows once, when the divergence is asked for: most likely many such changes
@@ -148,7 +148,7 @@ class Cells(DurableCells):
     # A new generation of rows
 
     def carry(self) -> tuple[Array, Carried]:
-        """Rows that are not 0 on both sides, and all there is to know about them."""
+        """Rows that are not 0 on both sides, with all their data."""
         assert self._numbers is not None
         rows = np.asarray(self._numbers.data[: len(self)].any(axis=1)).nonzero()[0]
         marks = self._mark.data.take(rows) & np.uint16(DIRTY | IN_BACKUP)
@@ -181,7 +181,7 @@ class Cells(DurableCells):
             self.pending.begin()
 
     def begin_step(self) -> None:
-        """What was changed so far is not told by ``changed`` any more; the journal keeps it."""
+        """Changes so far are not part of ``changed`` any more; the journal keeps them."""
         self.forget_seen()
         self._page.words[STEP_UNDO] = len(self._undo.rows())
         self._page.words[STEP_ROWS] = len(self)

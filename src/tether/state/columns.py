@@ -35,7 +35,7 @@ class Column:
     at: int
     """Position among the columns of its sort: numeric ones, or flags."""
     start: float = 0
-    """What it holds for a key that was never seen."""
+    """Its value for a key that was never seen."""
     declared: bool = False
     """Whether the start was given by the user."""
 

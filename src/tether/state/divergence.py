@@ -2,12 +2,12 @@
 
 AF-Stream (2019 §3.4.1, table 8) asks for the Manhattan, Euclidean or maximum distance between the
 state and its last backup. Recomputing that over the state on every batch would cost more than the
-batch, and even to look the touched entries' durable copies up would be a good part of it. So at first
-each change adds only its own size: by the triangle inequality the state cannot have moved further
-away than that. Where values only grow, as counts do, this is already the distance (``l1``). When the
-bound has become too large to be of use, and somebody asks for the exact value, the dirty entries are
-looked at once; if that shows that the state is indeed nearly that far away, changes are from then on
-compared with the durable copies (*precise*), until the next backup.
+batch, and reading the durable copies of the changed entries would be a large part of that. So at first
+each change adds only its own size: by the triangle inequality the state cannot have moved further away
+than that. Where values only grow, as counts do, this is already the distance (``l1``). When the bound
+has become too large to be of use, and somebody asks for the exact value, the dirty entries are looked at
+once; if that shows that the state is indeed nearly that far away, changes are from then on compared with
+the durable copies (*precise*), until the next backup.
 
 Guarantee: the reported divergence is never below the true one. Asked exactly, ``l1`` of integers with
 weights of 1 is exact (it is summed in 128-bit integers). Sums of floats carry a bound on their own
@@ -37,17 +37,18 @@ _UNIT = 2.0**-53
 # than 60 units in the last place; 128 leaves room for the additions around it.
 _SUM_ERROR = 128 * _UNIT
 _TERM_ERROR = 1 + 8 * _UNIT
-_TINY = 2.0**-1073  # what a product too small for a float may lose
+_TINY = 2.0**-1073  # largest loss of a product that is too small for a float
 _EXACT_FLOATS = 1 << 53
 _HALF = 0xFFFF_FFFF
 _FITS = 1 << 63
 
 Change = tuple["Array | None", "Array", "Array"]
-"""Old, new and durable values of one column's touched rows; no old ones: as if they were durable."""
+"""Old, new and durable values of one column's changed rows; without old ones, the durable values are
+used."""
 
 
 class _Rule(NamedTuple):
-    """How one column counts."""
+    """How a column counts in the divergence."""
 
     at: int
     floating: bool
@@ -193,7 +194,8 @@ class Divergence:
                 if old is not None:
                     minus = self._sum(rule, old, durable, narrow, infinite=infinite)
                 exact = self.norm == "l1" and rule.weight == 1.0
-                # Squares of tiny differences vanish, and need slack; where nothing differs, none.
+                # Squares of tiny differences become 0, and need slack; where nothing differs, none is
+                # needed.
                 exact = exact or (not plus and not minus and np.array_equal(new, durable))
                 self._add(plus, minus, len(new), 0.0 if exact else len(new) * _TINY)
         if gained:
@@ -202,7 +204,7 @@ class Divergence:
     def of(self, amounts: Array) -> Divergence | None:
         """The same distance with sums of its own, made of what each row adds (see ``per_row``).
 
-        None where these may have been rounded: then the rows must be looked at again.
+        None where these may have been rounded: then the rows must be read again.
         """
         total = float(amounts.max(initial=0.0) if self.norm == "max" else amounts.sum())
         if not self.all_whole or not total < _EXACT_FLOATS:
@@ -295,7 +297,7 @@ class Divergence:
             else:
                 term = float(self._terms(rule, new, durable, narrow).max())
             if not rule.whole or term >= _EXACT_FLOATS:
-                # A product may vanish, but not where nothing differs.
+                # A product may become 0 by underflow, but only where something differs.
                 vanishes = rule.weight != 1.0 and (term > 0 or not np.array_equal(new, durable))
                 term = term * _TERM_ERROR + (_TINY if vanishes else 0.0)
             largest = max(largest, term)
@@ -329,13 +331,13 @@ def _whole_squares(old: Array | None, new: Array, durable: Array) -> int:
 
 
 def _sum_of_squares(rule: _Rule, live: Array, durable: Array, narrow: bool) -> float:
-    """The sum of squared differences, rounded up by all that the summing may have lost."""
+    """The sum of squared differences, rounded up by the largest possible rounding error."""
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         terms = _difference(rule, live, durable, narrow)
         if rule.weight != 1.0:
             terms *= rule.weight
         count = len(terms)
-        # Not np.dot, which would start threads for it.
+        # Not np.dot, which would start threads.
         total = float(np.einsum("i,i->", terms, terms))
         return total * (1 + (count + 64) * _UNIT) + count * _TINY
 

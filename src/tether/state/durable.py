@@ -1,7 +1,7 @@
-"""Rows of numbers and their durable copies: how far apart they are, and what must be written.
+"""Rows of numbers and their durable copies: their distance, and what must be written.
 
-The durable copy is what the backups hold, or rather what a recovery would find in them. Rows that
-may differ from it are listed as dirty, so nothing here looks at the others.
+The durable copy is what a recovery would find in the backups. Rows that may differ from it are listed as
+dirty; other rows are never read here.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ FITS = 1 << 63
 
 
 class Choice(NamedTuple):
-    """Which dirty rows a backup is to hold."""
+    """The dirty rows that a backup must contain."""
 
     rows: Array
-    """Those that it must hold."""
+    """Rows to be written."""
     remaining: Array
-    """Those that stay dirty."""
+    """Rows that stay dirty."""
     left: Divergence
-    """The divergence that these leave."""
+    """The divergence from these."""
 
 
 class DurableCells:
@@ -75,8 +75,8 @@ class DurableCells:
         columns: Value columns.
         norm: Divergence.
         weights: Factor of each column's differences.
-        keyed: Whether a row comes to exist at some time (a key), so that the backups may not know
-            it yet. Rows of a vector always exist.
+        keyed: Whether rows are created over time (keys), so that the backups may not contain them yet.
+            Rows of a vector always exist.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class DurableCells:
         self._width = len(self._numeric)
         self._flag_width = len(columns) - self._width
         self._whole = any(not column.floating for column in self._numeric)
-        # Live and durable numbers lie side by side: who changes a row has both in one access.
+        # Live and durable numbers are stored side by side, so that a change reads both in one access.
         self._sides = 2 if place.track else 1
         self._starts = Starts(columns, self._sides)
         self.distance = Divergence(norm, self._numeric, weights, self._page)
@@ -108,7 +108,7 @@ class DurableCells:
         flags = [("u1", self._flag_width)] * (self._flag_width > 0)
         self._undo = UndoLog(place, "undo", UNDO_COUNT, kept + flags)
         self._seen: tuple[Rows, Array, Array] | None = None
-        """Dirty rows, whether they differ and what they add, until anything changes."""
+        """Dirty rows, whether they differ and what they add; valid until the next change."""
         if place.track:
             self.dirty = DirtyRows(place, prefix)
             self.pending = PendingRows(place, self._width, self._flag_width)
@@ -170,7 +170,7 @@ class DurableCells:
         return np.concatenate([undone.astype(np.intp), np.arange(first_new, len(self))])
 
     def changed_count(self) -> int:
-        """How many rows were, without a look at each."""
+        """The number of these rows, without reading them."""
         if self._new_generation:
             return len(self)
         words = self._page.words
@@ -195,14 +195,14 @@ class DurableCells:
         if self.distance.norm == "count":
             # Keys that only the state has, and keys that perhaps only the backups have.
             return float(words[ROWS] - words[BACKED] + words[CLEARED_KEYS])
-        if not self.distance.columns:  # none of them counts: not worth a look
+        if not self.distance.columns:  # no column counts
             return cleared
         value = self.distance.value()
         if exact and not (self.distance.exact and not math.isnan(value)):
             bound, now = value, self._closer()
             value = now.value()
             if self.place.applying and not math.isnan(bound):
-                # Where the bound was far off it may serve again; else it has told all it can.
+                # If the bound was far off, it may be used again; otherwise precise sums are better.
                 self.distance.precise = 2 * value > bound
         elif math.isnan(value):
             afresh = self._afresh(self._listed())
@@ -212,7 +212,7 @@ class DurableCells:
         return sum_up((value, cleared)) if cleared else value
 
     def _closer(self) -> Divergence:
-        """The divergence by all dirty rows; what was seen of them serves a backup that follows."""
+        """The divergence from all dirty rows; the comparison is kept for a following backup."""
         rows, seen = self._listed(), None
         if self.distance.all_whole:
             differs, amounts = self._compare(rows)
@@ -300,7 +300,7 @@ class DurableCells:
         self._mark.data[rows] = marks | IN_BACKUP
 
     def forget_seen(self) -> None:
-        """Something is about to change: what was seen of dirty rows is not so any more."""
+        """Drop the kept comparison of dirty rows, because something is about to change."""
         self._seen, self.distance.tight = None, False
 
     def _list_dirty(self, remaining: Array, left: Divergence) -> None:
@@ -360,7 +360,7 @@ class DurableCells:
         return self.distance.afresh(pairs, narrow=self._narrow(CHUNK))
 
     def note_cleared(self) -> None:
-        """All rows are about to go, but not out of the backups: note what these then hold too much.
+        """Before all rows are dropped, note what the backups contain in addition to the live state.
 
         An export that is being written may be settled or abandoned later. So both are noted: what the
         backups hold without it, and with it. Once anything was cleared an export is of the whole state,

@@ -1,4 +1,4 @@
-"""Primitives made of entries that are backed up one by one: what they have in common."""
+"""The common part of primitives whose entries are backed up one by one."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class CellPrimitive(Primitive):
         return self._cells.changed_count()
 
     def export(self, target: float) -> Export:
-        """Take out the fewest worst entries so that the divergence left is at most ``target``.
+        """Export the fewest worst entries so that the remaining divergence is at most ``target``.
 
-        They count as durable from here on; if writing them fails, roll the epoch back. A target
-        of 0 takes out every difference, also those that the divergence does not measure, so that
-        restoring gives exactly this state.
+        They count as durable from here on; if writing them fails, roll the epoch back. A target of 0
+        takes out every difference, also those that the divergence does not measure, so that restoring
+        gives exactly this state.
 
         Raises:
             BadValueError: The target is negative, or backups are not tracked.
@@ -132,7 +132,7 @@ class CellPrimitive(Primitive):
         full = self._whole_instead(len(rows))
         if full:
             choice = self._cells.choose(0.0)
-        elif not len(rows):  # looked at afresh, it is at the target already
+        elif not len(rows):  # computed again, it is already at the target
             self._cells.distance.adopt(choice.left)
             return Export([], 0, 0.0, self.divergence(exact=True), full=False)
         tag = FULL if full else PARTIAL
@@ -170,7 +170,7 @@ class CellPrimitive(Primitive):
             self._load(batch)
 
     def _expect(self, entries: int) -> None:
-        """Make ready for so many entries that are about to be loaded."""
+        """Prepare for this number of entries, which will be loaded next."""
 
     @abstractmethod
     def _load(self, batch: pa.RecordBatch) -> None:
@@ -193,7 +193,7 @@ class CellPrimitive(Primitive):
         return self._cells.journal_bytes()
 
     def begin_step(self) -> None:
-        """Changes so far are of an earlier step."""
+        """Begin a new step: changes so far belong to an earlier one."""
         self._cells.begin_step()
 
     def commit(self) -> None:

@@ -10,7 +10,7 @@ from tether.core.errors import ArenaError
 from tether.state.identity import Owner
 
 stand_in: int | None = None
-"""What stands for the executor of this process, where Spark has not started it."""
+"""Used as the executor of this process if Spark has not started it."""
 
 
 def parent_of(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""Taking out of a slot's state what a backup holds: part of it or all, at once or while it changes."""
+"""Exports of a slot's state for backups: part of it or all, at once or while it changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Exporting(ABC):
 
     @abstractmethod
     def _expect(self, *phases: Phase) -> None:
-        """Refuse what cannot be done now."""
+        """Refuse an export that is not possible now."""
 
     def export(self, target: float) -> dict[str, Export]:
         """Take out just enough of all primitives to bring the divergence to ``target``.
@@ -49,7 +49,8 @@ class Exporting(ABC):
         return {name: primitive.export_full() for name, primitive in self._primitives.items()}
 
     def _expect_nothing_pending(self) -> None:
-        # Here and not in each primitive: the first ones would be taken for durable by then.
+        # Checked here and not in each primitive: otherwise the first ones would already count as
+        # durable.
         if self.pending is not None:
             raise BadValueError(
                 "The state cannot be exported now.",

@@ -1,4 +1,4 @@
-"""Whose an arena is: what must be the same for its content to be usable."""
+"""The identity of an arena: what must be the same for its content to be usable."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Identity", "Owner", "boot_id"]
 
 @dataclass(frozen=True)
 class Identity:
-    """All that an arena's content depends on. Any difference makes it unusable."""
+    """Everything that an arena's content depends on. Any difference makes it unusable."""
 
     query: str
     """Name or id of the query, unique on this node."""
     operator: str
     slot: int
     slots: int
-    """Number of slots of the operator: with another number keys belong elsewhere."""
+    """Number of slots of the operator, which decides to which slot a key belongs."""
     fingerprint: str
-    """Of the program: operator code, state schema, policy."""
+    """Digest of the program: operator code, state schema, policy."""
     boot: str = field(default_factory=boot_id)
     layout: int = LAYOUT
 

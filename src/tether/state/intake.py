@@ -1,9 +1,9 @@
-"""How much of a stream an object has taken in, where that is all that its distance can be told by.
+"""Counts how much of a stream an object has processed, for objects whose distance is such a count.
 
 A sketch or a model that can only be compared by counting is some prefix of a stream. Of two
 prefixes of one stream, the difference of the counts says how much one of them lacks. Once an object has
-been emptied, and filled again, it is a prefix of another stream: all that either one holds may differ,
-however alike the counts are. So an image also says how often its object was emptied.
+been emptied, and filled again, it is a prefix of another stream: its whole content may differ, even if
+the counts are equal. So an image also contains how often its object was emptied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FORM = struct.Struct("<qd")
 
 
 class Intake(NamedTuple):
-    """What an object has taken in since it was last empty.
+    """What an object has processed since it was last empty.
 
     Example:
         >>> Intake(0, 120.0).apart(Intake(0, 100.0)), Intake(1, 20.0).apart(Intake(0, 100.0))
@@ -25,12 +25,12 @@ class Intake(NamedTuple):
     """
 
     emptied: int
-    """How often it was emptied."""
+    """Number of times that it was emptied."""
     items: float
     """Items, or their weight."""
 
     def apart(self, other: Intake) -> float:
-        """The most that one of them may have and the other may lack."""
+        """The largest possible difference between the two."""
         if self.emptied == other.emptied:
             return abs(self.items - other.items)
         return self.items + other.items

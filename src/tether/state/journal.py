@@ -1,10 +1,10 @@
-"""The undo log of one epoch: what rows held before their first change in it.
+"""The undo log of one epoch: the values of rows before their first change in it.
 
-The guarantee rests on order alone. An entry is complete in memory, then the count that makes it
-part of the log is stored, and only then may the caller overwrite the value it guards. So a kill
-between any two instructions leaves a log that covers every value which may have changed. Undoing
-only copies from the log into the state; doing it twice, or again after a kill half-way, gives the
-same result.
+The guarantee depends only on the order of steps. An entry is complete in memory, then the count that
+makes it part of the log is stored, and only then may the caller overwrite the value it guards. So a kill
+between any two instructions leaves a log that covers every value which may have changed. Undoing only
+copies from the log into the state; doing it twice, or again after a kill half-way, gives the same
+result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An exclusive lock on a directory that may be removed and made again under the waiting."""
+"""An exclusive lock on a directory that may be removed and created again while others wait for it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class DirectoryLock:
             return "unknown"
 
     def release(self) -> None:
-        """Give the lock up; nothing happens if it is not held."""
+        """Release the lock; does nothing if it is not held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -263,19 +263,19 @@ class Number(Primitive):
         """Nothing to set up: a blank page is a 0."""
 
     def begin(self) -> None:
-        """Nothing to forget."""
+        """Does nothing: there is no journal."""
 
     def begin_step(self) -> None:
-        """It does not tell what has changed."""
+        """Does nothing: changed entries are not listed."""
 
     def commit(self) -> None:
         """Nothing to do: changes are in the header as they are made."""
 
     def undo(self) -> None:
-        """Nothing beside the header's words."""
+        """Does nothing: all values are words of the header."""
 
     def unstamp(self) -> None:
-        """Nothing is stamped."""
+        """Does nothing: no entry has an epoch stamp."""
 
     def refresh(self) -> None:
         """Nothing is kept outside of the header."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class StateObject(Protocol):
-    """What an object must be able to do to be state: AF-Stream's three interfaces (2019, §3.3).
+    """The methods that an object needs to be state: AF-Stream's three interfaces (2019, §3.3).
 
     ``StateDivergence``, ``BackupState`` and ``RecoverState`` of the paper (table 7), with one
     difference: Tether keeps the last backup, and hands it to ``state_divergence``. So the object need
@@ -117,7 +117,7 @@ class Object(Primitive, Generic[T]):
         return dict(self.spec)
 
     def bind(self, new: T) -> None:
-        """Let a new object stand for this state: it takes over the stored image.
+        """Use a new object for this state: it is given the stored image.
 
         Raises:
             BadValueError: It lacks one of the three methods, or an epoch is being applied to another.
@@ -167,13 +167,13 @@ class Object(Primitive, Generic[T]):
     # Distance
 
     def divergence(self, *, exact: bool = False) -> float:
-        """What the object says; as of the last commit, between epochs. 0 if not tracked.
+        """The object's own divergence; between epochs as of the last commit. 0 if not tracked.
 
         Raises:
             BadValueError: It says NaN or less than 0, or less than before although no backup was
                 made and it was declared as increasing.
         """
-        del exact  # what the object says is all there is
+        del exact  # the object's own value is the only one
         page = self.place.page
         if not self.place.track:
             return 0.0
@@ -211,7 +211,7 @@ class Object(Primitive, Generic[T]):
             return 0
         if self._object is None or not self.place.applying:
             return int(words[LIVE] != words[DURABLE])
-        # The distance is asked first: only where it is 0 is an image worth its making.
+        # Ask for the distance first: an image is needed only if it is 0.
         return int(self.divergence() > 0 or self._image() != self._stored(int(words[DURABLE])))
 
     # Backups
@@ -308,7 +308,7 @@ class Object(Primitive, Generic[T]):
     def commit(self) -> None:
         """Store the object's image in the arena."""
         if self._object is None:
-            return  # only its image is here, so nobody can have changed it
+            return  # only its image is in the arena, so it cannot have changed
         page = self.place.page
         if self.place.track:
             page.floats[DRIFT] = self._measured(page.words[DURABLE])

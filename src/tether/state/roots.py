@@ -1,4 +1,4 @@
-"""Where arenas are put, and clearing away those that nobody will come back to."""
+"""Chooses the directory of arenas, and removes arenas that cannot be used any more."""
 
 from __future__ import annotations
 

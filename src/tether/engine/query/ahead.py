@@ -1,7 +1,7 @@
 """A run that goes ahead of the query, on input of which something is missing (DPC 2005, UP_FAILURE).
 
-It has no books of its own: nothing that it does is committed. It begins from the query's state as of its
-last epoch, and is dropped when the query has caught up; see :mod:`tether.engine.slot.ahead`.
+Nothing that it does is committed, so it keeps no account of losses. It begins from the query's state as
+of its last epoch, and is dropped when the query has caught up; see :mod:`tether.engine.slot.ahead`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class AheadRun:
-    """Runs what comes after the query's last epoch, as if that were all there is.
+    """Runs the available rows after the query's last epoch as if none were missing.
 
     Args:
         main: The query itself.
-        cluster: The same slots as the query's, with sinks that know what the rows are.
+        cluster: The slots of the query, with sinks that mark the rows as tentative.
         in_place: Whether to work on the query's own state, to be rolled back; else on a copy of it.
     """
 
@@ -45,7 +45,7 @@ class AheadRun:
         self.in_place = in_place
         """Whether it works on the query's own state."""
         self.bytes = 0
-        """Memory that it holds: of the copies, or of journals."""
+        """Bytes of memory that it holds: copies of state, or journals."""
 
     def run(self, given: Any) -> Statuses:
         """Run rows of which some are missing through all operators."""
@@ -56,12 +56,12 @@ class AheadRun:
         return statuses
 
     def leave(self) -> None:
-        """Go on in a copy from now on: the query is about to use its own state again."""
+        """Continue on a copy from now on, because the query is about to use its own state again."""
         self.in_place = False
         self._note(self._cluster.ask(self, "copy", self._epoch))
 
     def end(self) -> None:
-        """Drop the copy; what was done in place, the query's next epoch rolls back."""
+        """Drop the copy. Changes made in place are rolled back by the query's next epoch."""
         if not self.in_place:
             self._cluster.clean(self, self._epoch)
 
@@ -80,7 +80,7 @@ class AheadRun:
             program.control,
             ahead=ahead,
             clock=self._clocks.now(operator),
-            # One name for all of them, one after the other: what one left, the next replaces.
+            # All runs ahead use one name, so a new one replaces what an earlier one has left.
             arena="" if self.in_place else f"{program.control.query}-ahead",
         )
         return replace(program, control=control)

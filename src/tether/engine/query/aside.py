@@ -1,7 +1,7 @@
-"""What sets a run apart from the query itself: the twin, and main while something is missing from it.
+"""How a run differs from an ordinary one: a twin, or the query while slots are missing from it.
 
-Neither makes anything durable. A restart knows nothing of them but what the note of the take-over says
-(:mod:`tether.protocols.take_over`), and the newest complete snapshot stays the one to start from.
+Neither makes anything durable. A restart knows of them only through the note of the take-over
+(:mod:`tether.protocols.take_over`), and starts from the newest complete snapshot as usual.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tether.core.graph import SlotId
 
 Missing = Literal["skip", "stale"]
-"""What a slot that lost its state does meanwhile: give nothing (PPA 2016, DPC 2005), or continue at once
-from its part of the newest snapshot, though epochs are missing from it."""
+"""What a slot that lost its state does until it is recovered: give no output (PPA 2016, DPC 2005), or
+continue at once from its part of the newest snapshot, although later epochs are missing from it."""
 
 
 class Aside:
@@ -36,13 +36,13 @@ class Aside:
         self.start = start
         """The only state that slots may restore, while the run is a twin: that of this epoch's end."""
         self.after: Epoch | None = None
-        """While several epochs are run as one: the epoch before the first of them."""
+        """The epoch before the first one, while several epochs are run as one."""
         self._missing: frozenset[SlotId] = frozenset()
         self._how: Missing = "stale"
 
     @property
     def missing(self) -> frozenset[SlotId]:
-        """Slots whose state lacks epochs, or that have none."""
+        """Slots whose state lacks epochs, or is missing."""
         return self._missing
 
     def become_main(self) -> None:
@@ -50,7 +50,7 @@ class Aside:
         self.records, self.start = True, None
 
     def go_on_without(self, slots: Iterable[SlotId], how: Missing) -> None:
-        """Continue although these slots, and those named before, lack epochs; record nothing."""
+        """Continue although these slots, and those given earlier, lack epochs; make nothing durable."""
         self.records = False
         self._missing, self._how = self._missing | frozenset(slots), how
 

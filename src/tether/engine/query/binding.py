@@ -1,4 +1,4 @@
-"""Tying a backup store to a query and its program, or checking that it is tied to them."""
+"""Binds a backup store to a query and its program, or checks that it is bound to them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bind_store(
     store: BackupStore | None,
     allow_changed: Sequence[str],
 ) -> Epoch:
-    """Tie the store to the query, or check that it is tied to it; give its first epoch.
+    """Bind the store to the query, or check that it is; return the query's first epoch.
 
     Raises:
         QueryRefusedError: The checkpoint and the backup are not of one query.
@@ -67,7 +67,7 @@ def bind_store(
             do="Use the checkpoint that belongs to this backup, or a new backup directory.",
         )
     if allow_changed:
-        # How many slots the state is in, it is itself that says: see ``rescaling``.
+        # The number of slots is what the stored state says, not the program: see ``rescaling``.
         slots = manifest.fingerprint.get("slots", program["slots"])
         store.write_manifest(
             msgspec.structs.replace(manifest, fingerprint={**program, "slots": slots})

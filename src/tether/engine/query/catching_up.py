@@ -1,15 +1,15 @@
-"""Going back with few slots: the others stay, and wait until those have reached the same epoch again.
+"""Rewinding some slots only: the others keep their state and wait for them.
 
-ABS 2015 §5: a lost slot needs the items since the snapshot again, so whoever sends to it must make
-them again, up to the source; all others keep their state and drop what they have seen. Here items are
-numbered by epochs. So while slots catch up, epochs that were committed before are run once more for
-the operators of those slots alone: slots that stayed let their rows pass, sinks, which have had the
-output, get nothing, and no snapshot begins.
+ABS 2015 §5: a lost slot needs the items since the snapshot again, so the slots that send to it must
+produce them again, up to the source. All others keep their state and drop items that they have seen.
+Here items are numbered by epochs. So while slots catch up, epochs that were committed before are run
+once more for the operators of those slots alone: slots that stayed ignore their rows, sinks get nothing
+because they have had the output, and no snapshot begins.
 
-That is right only if an epoch has the same rows as the first time and the operators make the same of
-them. The first is checked, epoch by epoch, against what the stream's log said before it was cut. The
-second an operator promises (``Operator.repeats``), and of steps between them the host knows it.
-Where either does not hold, everybody goes back.
+This is correct only if an epoch has the same rows as the first time, and operators compute the same from
+them. The rows are checked, epoch by epoch, against the stream's log as it was before it was cut. That
+operators repeat themselves is a promise of theirs (``Operator.repeats``), and the host knows whether the
+steps between them do. If either condition does not hold, all slots go back.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CatchUp:
-    """Slots that are on their way from a snapshot to where the others have stayed."""
+    """Slots that went back to a snapshot, until they reach the epoch of those that stayed."""
 
     back: frozenset[SlotId]
     """Those that went back."""
     through: Epoch
-    """The epoch whose end the others have come to: the last one that is run again."""
+    """The last epoch that the others have applied, and the last one that is run again."""
     rows: Mapping[Epoch, Any]
     """What each epoch's rows were the first time."""
 
     @property
     def operators(self) -> frozenset[str]:
-        """Operators of which some slot went back: the only ones that are run."""
+        """Operators with at least one slot that went back; only these are run."""
         return frozenset(slot.operator for slot in self.back)
 
     def kept(self, operator: str, slots: int) -> frozenset[Slot]:
-        """Slots of an operator that stay as they are."""
+        """Slots of an operator that keep their state."""
         back = frozenset(slot.slot for slot in self.back if slot.operator == operator)
         return frozenset(each_slot(slots)) - back
 
@@ -56,7 +56,7 @@ class CatchingUp:
 
     @property
     def now(self) -> CatchUp | None:
-        """Those that are; None while all are at one epoch."""
+        """Those slots; None while all slots are at the same epoch."""
         return self._now
 
     def begin(self, catch_up: CatchUp | None) -> None:
@@ -64,7 +64,7 @@ class CatchingUp:
         self._now = catch_up
 
     def applied(self, epoch: Epoch) -> None:
-        """An epoch is committed: after the last one that is run again, all are where they were."""
+        """Note that an epoch is committed; after the last one that is run again, no slot is behind."""
         if self._now is not None and epoch == self._now.through:
             self._now = None
 
@@ -72,9 +72,9 @@ class CatchingUp:
 def may_stay(operators: Iterable[QueryOperator]) -> bool:
     """Whether slots may keep their state while others go back.
 
-    They may if every epoch that is run again makes the same rows as before. Not in a cycle, where all
-    slots depend on each other; nor where windows end by event time, for then what a slot does depends
-    on how far all of them have come.
+    They may if every epoch that is run again makes the same rows as before. They may not in a cycle,
+    where all slots depend on each other; nor where windows end by event time, because then a slot's work
+    depends on the progress of all slots.
     """
     return all(one.repeats and one.feedback_to is None and not one.keeps_clock for one in operators)
 
@@ -82,10 +82,10 @@ def may_stay(operators: Iterable[QueryOperator]) -> bool:
 def must_be_restored(
     graph: Graph, operators: Iterable[QueryOperator], lost: Collection[SlotId]
 ) -> frozenset[SlotId]:
-    """The lost slots, and those that may be given other rows than before when these are.
+    """The lost slots, and those that may get other rows than the first time.
 
-    An operator without a key spreads rows over its slots as it likes: when they come again, a row may
-    reach another slot. So all slots of such an operator are restored together.
+    Rows of an operator without a key may be distributed differently when an epoch is run again. So all
+    slots of such an operator are restored together.
     """
     whole = {
         one.name

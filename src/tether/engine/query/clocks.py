@@ -1,7 +1,7 @@
-"""How far event time has come in each operator, over epochs, restarts and snapshots.
+"""The progress of event time in each operator, kept over epochs, restarts and snapshots.
 
-A restart must know which windows have ended and which have not: one that is ended twice, or never,
-leaves a state that no loss accounts for. So an operator whose windows end by event time keeps its
+A restart must know which windows have ended: a window that is ended twice, or never, makes the state
+wrong, and no account of losses would show it. So an operator whose windows end by event time keeps its
 clock in the commit log.
 """
 
@@ -51,7 +51,7 @@ class Clocks:
         return self._now[operator]
 
     def advance(self, statuses: Mapping[SlotId, SlotStatus], epoch: Epoch) -> dict[str, SlotCommit]:
-        """Take in what slots saw in an epoch; give the lines of its commit record."""
+        """Advance by the event times of an epoch; return the entries for its commit record."""
         entries = {}
         for one in self._operators:
             before = self._now[one.name]
@@ -62,7 +62,7 @@ class Clocks:
         return entries
 
     def fork(self) -> Clocks:
-        """Clocks that go on from here by themselves."""
+        """A copy, which advances independently."""
         other = Clocks(self._operators)
         other._now = dict(self._now)
         return other
@@ -72,7 +72,7 @@ class Clocks:
         self._now = {one.name: StreamClock() for one in self._operators}
 
     def resume(self, history: CommitHistory, epoch: Epoch) -> None:
-        """Take over what is recorded for a query that is to run ``epoch``."""
+        """Load what is recorded for a query that runs ``epoch`` next."""
         for one in self._operators:
             if one.keeps_clock:
                 self._now[one.name] = stored_clock(history, one, epoch)
@@ -95,10 +95,10 @@ class Clocks:
 
 
 def clock_has_news(operator: QueryOperator, before: StreamClock, after: StreamClock) -> bool:
-    """Whether a restart must know the clock as it is after this epoch.
+    """Whether a restart must know the clock as of this epoch.
 
-    That is when it is first known, and when it has passed the end of a window. Under an exact policy
-    every epoch leaves a record anyway.
+    It must if the clock has a value for the first time, or has passed the end of a window. Under an
+    exact policy every epoch is recorded anyway.
     """
     exact = operator.policy.recovery.exact
     if exact or after.watermark is None or after.passed is None:
@@ -113,24 +113,24 @@ def clock_has_news(operator: QueryOperator, before: StreamClock, after: StreamCl
 
 
 def clock_name(operator: QueryOperator) -> str:
-    """Under which name the operator's clock is stored."""
+    """The name under which the operator's clock is stored."""
     return f"{operator.name}.clock"
 
 
 def clock_commit(clock: StreamClock, epoch: Epoch) -> SlotCommit:
-    """The clock as of the end of an epoch, as a line of its commit record."""
+    """The clock as of the end of an epoch, as an entry of its commit record."""
     packed = msgspec.msgpack.encode(clock)
     return SlotCommit(epoch=epoch, divergence_after=0.0, theta=0.0, policy_state=packed)
 
 
 def stored_clock(history: CommitHistory, operator: QueryOperator, epoch: Epoch) -> StreamClock:
-    """The clock of a query that is to run ``epoch``; one that knows nothing where none is stored."""
+    """The clock of a query that runs ``epoch`` next; an empty one where none is stored."""
     facts = history.slot_facts(clock_name(operator), DRIVERS, epoch)
     if not facts.policy_state:
         return StreamClock()
     clock = _CLOCK.decode(facts.policy_state)
     if facts.epoch == epoch - 1:
         return clock
-    # What ended by that clock did so in the epoch after it; none has ended since. Rows may be newer
-    # than it knows of by now, and a loss must not be placed before them.
+    # Windows that this clock ends were ended in the epoch after it, and none has ended since. Newer rows
+    # # may have come, and the position of a loss must not be earlier than theirs.
     return msgspec.structs.replace(clock, passed=clock.watermark, newest=None)

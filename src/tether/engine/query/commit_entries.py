@@ -1,4 +1,4 @@
-"""What a commit record says of the slots of an epoch."""
+"""The entries of a commit record for the slots of an epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def slot_commit(status: SlotStatus) -> SlotCommit:
-    """What a commit record says of a slot."""
+    """The entry of a commit record for a slot."""
     frame, recovery = status.frame, status.recovery
     loss = recovery.loss if recovery else None
     return SlotCommit(
@@ -40,7 +40,7 @@ def slot_commit(status: SlotStatus) -> SlotCommit:
 
 
 class InForce(NamedTuple):
-    """What the newest record of a slot says of the price of a loss."""
+    """The terms by which a loss is priced, from the newest record of a slot."""
 
     theta: float
     under: str
@@ -51,10 +51,10 @@ def has_news(
 ) -> bool:
     """Whether a restart must know of this epoch of the slot.
 
-    Above all it must know what losing the slot costs. A θ that has changed, whether a window gave it
-    back or the query has another budget, counts only once it is durable: a loss is priced by what
-    is. And where rows end windows, it must know how many there were: a slot that counted from an older
-    number would end its windows, and clear its state, in other epochs than it should.
+    Above all it must know the cost of losing the slot. A loss is priced by the θ that is durable, so a θ
+    that has changed (a window has restored it, or the query has another budget) must be recorded before
+    it counts. And where windows are counted in rows it must know the number of rows: with an older
+    number the slot would end its windows, and clear its state, in the wrong epochs.
     """
     if status.must_record or status.frame is not None or status.recovery is not None:
         return True
@@ -64,12 +64,12 @@ def has_news(
 
 
 def slim(status: SlotStatus) -> SlotStatus:
-    """The status without the items that it brought: those are not the ledger's to keep."""
+    """The status without its feedback items, which the ledger does not need."""
     return msgspec.structs.replace(status, feedback=b"") if status.feedback else status
 
 
 def in_force(history: CommitHistory, operator: QueryOperator, epoch: Epoch) -> dict[Slot, InForce]:
-    """What is recorded of slots of an operator that is to run ``epoch``, where anything is."""
+    """The recorded terms of an operator's slots that run ``epoch`` next, as far as there are any."""
     facts = {
         slot: history.slot_facts(operator.name, slot, epoch) for slot in each_slot(operator.slots)
     }

@@ -1,4 +1,4 @@
-"""The commit log of a running query: who may append to it, and what it says so far."""
+"""The commit log of a running query: its writer and its content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tether.engine.ports import Store
 
 DROP_EVERY = 16
-"""Records between two clean-ups of the backup store."""
+"""Number of records between two clean-ups of the backup store."""
 
 
 class RunIds(NamedTuple):
@@ -27,7 +27,7 @@ class RunIds(NamedTuple):
 
 
 class OpenCommitLog:
-    """The log, its content, and where it ends. Only this object appends to it.
+    """The open log, its content, and its end. Only this object appends to it.
 
     Args:
         store: The store that it is in, locked by this query.
@@ -41,7 +41,7 @@ class OpenCommitLog:
 
     @property
     def end(self) -> LogEnd:
-        """Where it ends now: a slot that reads less has read an old one."""
+        """Where it ends now. A slot that reads a shorter log has read an old version of it."""
         return self._end
 
     def append(self, record: CommitRecord) -> None:
@@ -50,12 +50,12 @@ class OpenCommitLog:
         self.history.apply(record)
 
     def drop_now_and_then(self, committed: Epoch) -> None:
-        """A record was appended: now and then, drop frames that nothing can need any more."""
+        """Called after each record: drop frames that are not needed any more, once in a while."""
         self._since_drop += 1
         if self._since_drop >= DROP_EVERY:
             self._since_drop = 0
             self.drop(committed)
 
     def drop(self, committed: Epoch) -> None:
-        """Drop frames that nothing can need any more, seeing that this epoch is committed."""
+        """Drop frames that are not needed any more once this epoch is committed."""
         sweep(self.store, self.history, committed)

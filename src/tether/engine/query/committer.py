@@ -5,8 +5,8 @@ Slots have reported. What a crash right after each step means:
 1. Feedback that must not be lost is written. (Crash: no record names it; the epoch is run again.)
 2. If any slot wrote a frame or recovered, a commit record names those frames, durably. (Crash: the
    record speaks of an epoch that is run again; the new run's record replaces it.)
-3. Frames that nothing can need any more are dropped.
-4. What is known in memory moves on: lineages, feedback, ledgers, the story, snapshots.
+3. Frames that are not needed any more are dropped.
+4. The books in memory are updated: lineages, feedback, ledgers, the story, snapshots.
 
 Only after that may the host commit the epoch.
 """
@@ -46,7 +46,7 @@ class Committer:
         self._books, self._committed_epoch = books, committed_epoch
         self._every_epoch, self._all_slots = every_epoch, all_slots
         self._recorded: dict[str, dict[Slot, InForce]] = {name: {} for name in books.operators}
-        """What the log says of the price of losing each slot."""
+        """The terms by which the loss of each slot is priced, as the log has them."""
 
     @property
     def committed_epoch(self) -> Epoch:
@@ -58,7 +58,7 @@ class Committer:
         self._committed_epoch = epoch
 
     def resume(self, committed: Epoch) -> None:
-        """Continue as of the end of an epoch; what the log says of later ones counts no more."""
+        """Continue from the end of an epoch; records of later epochs do not count any more."""
         books = self._books
         self.go_back(committed)
         if books.log is not None:
@@ -79,22 +79,21 @@ class Committer:
         items = {slot_key(*slot): s.logged for slot, s in statuses.items() if s.logged is not None}
         log = self._books.written
         if log is not None:
-            # An epoch that was committed before and is run again needs a record even if it wrote
-            # nothing this time: what the first run wrote counts no more.
+            # An epoch that was committed before and is run again needs a record even if it wrote nothing
+            # this time, so that the record of its first run does not count any more.
             known = log.history.last_epoch
             rerun = known is not None and known >= epoch
             if slots or items or rerun or self._every_epoch:
                 run = self._books.ids.run
                 log.append(CommitRecord(epoch=epoch, run=run, slots=slots, items=items))
-                log.drop_now_and_then(
-                    epoch_before(epoch)
-                )  # that one is committed, for this one has begun
+                # Spark has committed the epoch before: otherwise this one would not run.
+                log.drop_now_and_then(epoch_before(epoch))
         self._move_on(epoch, statuses)
 
     def amend(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
         """Record what slots have made durable after the end of a committed epoch."""
         slots = {slot_key(*slot): slot_commit(status) for slot, status in statuses.items()}
-        if epoch == self._committed_epoch:  # what waits is known as of that one only
+        if epoch == self._committed_epoch:  # waiting feedback is known as of that epoch only
             slots |= self._save_feedback(epoch, statuses, flush=True)
         log = self._books.written
         if log is not None and slots:
@@ -103,7 +102,7 @@ class Committer:
         self._move_on(epoch, statuses)
 
     def heal(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
-        """Record the whole states that a twin has saved: what was ever lost is lost no more."""
+        """Record the whole states that a twin has saved: earlier losses are made good by them."""
         slots = {slot_key(*slot): slot_commit(status) for slot, status in statuses.items()}
         log = self._books.written
         assert log is not None

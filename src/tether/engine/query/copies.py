@@ -1,7 +1,7 @@
-"""Copies of slots in a running lane: who speaks, who is empty, when empty ones are filled or moved.
+"""Copies of slots in a running lane: which speak, which are empty, when they are filled or moved.
 
-The roles are a pure machine (:mod:`tether.protocols.copies`). Here it is told what slots report, and the
-driver's books learn which state a slot goes on with when a copy takes over.
+The roles are a pure machine (:mod:`tether.protocols.copies`). This class passes the reports of slots to
+it, and tells the driver's books which state a slot continues with when a copy takes over.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from tether.protocols.copies import Seats
 
 FILL_AFTER, FILL_AGAIN = 3, 10
-"""So many epochs after a loss empty seats are filled, for a dead executor is replaced by then; and so
-many after that it is tried again."""
+"""Number of epochs after a loss until empty seats are filled, as a dead executor is usually replaced by
+then; the same number passes before each further attempt."""
 Answer = Literal["promoted", "unchanged", "stuck"]
 PROBES = 3
-"""How often seats are asked who is there, while executors are dying."""
+"""How many times seats are probed while executors are dying."""
 
 
 class CopyStanding(NamedTuple):
@@ -44,7 +44,7 @@ class CopyStanding(NamedTuple):
     slot: int
     executor: str
     lag: int
-    """Epochs that its state is behind."""
+    """Number of epochs that its state is behind."""
     speaks: bool
 
 
@@ -54,7 +54,7 @@ class Copies:
     Args:
         books: What the lane keeps account of.
         cluster: Where seats are.
-        plan: Which slots have a copy, and when that changes.
+        plan: Which slots have a copy, and when copies move.
         graph: Who sends to whom.
     """
 
@@ -68,14 +68,14 @@ class Copies:
         self._applied: dict[str, dict[Seat, Epoch]] = {}
         """The last epoch that each seat has applied, by operator."""
         self._tried = -1
-        """How many executors there were when all seats were last placed."""
+        """Number of executors when all seats were last placed."""
 
     def seats(self, operator: str) -> Seats | None:
         """The roles of an operator's seats; None where it has no copies."""
         return self._seats.get(operator)
 
     def place(self) -> None:
-        """The cluster has placed all seats again: copies are empty, and fill from the snapshot."""
+        """The cluster has placed all seats again: copies are empty until a snapshot fills them."""
         self._seats = dict(self._cluster.seats())
         self._tried = self._cluster.executors()
         self._fill_at, self._at, self._applied = None, {}, {}
@@ -106,7 +106,7 @@ class Copies:
     # ---- epochs --------------------------------------------------------------------------------
 
     def note(self, epoch: Epoch, statuses: Statuses) -> Statuses:
-        """An epoch has been run: take what copies report; give the reports of those who speak."""
+        """Note the reports of copies of an epoch; return those of the seats that speak."""
         voices: Statuses = {}
         for slot, status in statuses.items():
             if slot.slot < self._books.operators[slot.operator].slots:
@@ -135,7 +135,7 @@ class Copies:
         lineages: dict[Seat, Lineage] = {}
         for slot, status in own.items():
             seat = seats.voices[slot] if slot < slots else silent_seat(slots, slot)
-            # A copy that told in an earlier turn was there then; nobody knows whether it still is.
+            # A copy that reported in an earlier turn may have been lost since.
             if slot >= slots and status.turn < turn:
                 continue
             at[seat] = status.executor
@@ -156,15 +156,15 @@ class Copies:
             self._books.reports.add("copies-lost", cause, epoch, copies_of=operator, slots=emptied)
 
     def _wanting(self) -> bool:
-        """Whether a copy is empty, where it is of no use, or about to move."""
+        """Whether a copy is empty, badly placed, or about to move."""
         if self._following is not None and self._following.wanted is not None:
             return True
         return self._misplaced() or any(seats.empty for seats in self._seats.values())
 
     def _misplaced(self) -> bool:
-        """Whether a copy is where it would die with its slot, and may be better off elsewhere."""
+        """Whether a copy is on the executor of its slot, and could be placed on another one."""
         if self._cluster.executors() == self._tried and self._tried <= self._plan.fewest:
-            return False  # with so few it would be placed no better
+            return False  # too few executors for a better place
         standby = self._plan.standby
         return any(
             misplaced(seats, self._at.get(name, {}), standby) for name, seats in self._seats.items()
@@ -173,7 +173,7 @@ class Copies:
     # ---- losses --------------------------------------------------------------------------------
 
     def promote(self, orders: Orders, epoch: Epoch, why: str) -> Answer:
-        """Slots have lost their state: let their copies speak, if all of them have one.
+        """Let copies speak for slots that have lost their state, if all of these slots have one.
 
         Args:
             orders: What seats are told.
@@ -181,8 +181,9 @@ class Copies:
             why: What the slots said.
 
         Returns:
-            "promoted" or "unchanged": the epoch can be run again at once, with other voices or
-            the same, for only seats that are silent were lost. "stuck": somebody is missing.
+            "promoted": copies speak now, and the epoch can be run again at once. "unchanged": only
+            silent seats were lost, and it can be run again as well. "stuck": a slot has no copy that
+            could speak.
         """
         there = self.there(orders, epoch_before(epoch))
         if there is None:
@@ -202,15 +203,15 @@ class Copies:
         return "promoted" if self._take_over(after, epoch, why) else "unchanged"
 
     def go_on(self, there: Statuses, epoch: Epoch, why: str) -> frozenset[SlotId]:
-        """Slots have lost their state: let copies speak for those that have one.
+        """Let copies speak for slots that have lost their state, where there is a copy.
 
         Args:
-            there: Who still has the state of the epoch before.
+            there: The seats that still have the state of the previous epoch.
             epoch: The epoch that could not be run.
             why: What the slots said.
 
         Returns:
-            Slots that nobody can speak for.
+            Slots without any seat that can speak.
         """
         held, lost, after = self._held(there), set[SlotId](), {}
         for name, one in self._books.operators.items():
@@ -241,7 +242,7 @@ class Copies:
         return held
 
     def _take_over(self, after: dict[str, Seats], epoch: Epoch, why: str) -> bool:
-        """Take up new roles; whether anybody speaks that did not before."""
+        """Set new roles; returns whether a seat speaks that did not before."""
         changed = False
         for name, now in after.items():
             before = self._seats[name]
@@ -259,7 +260,7 @@ class Copies:
         return changed
 
     def there(self, orders: Orders, epoch: Epoch) -> Statuses | None:
-        """Who has the state of the end of an epoch; None where nobody can be asked."""
+        """The seats that have the state of the end of an epoch; None where the probe fails."""
         for _ in range(PROBES):
             try:
                 return self._cluster.ask(orders, "probe", epoch)
@@ -270,19 +271,19 @@ class Copies:
     # ---- filling and moving --------------------------------------------------------------------
 
     def fill_now(self, epoch: Epoch) -> bool:
-        """Whether a snapshot is to end this epoch, from which empty copies are filled in the next."""
+        """Whether to end this epoch with a snapshot, from which the next one fills empty copies."""
         if self._fill_at is None or epoch < self._fill_at:
             return False
         self._fill_at = epoch + FILL_AGAIN
         return True
 
     def can_restore(self, epoch: Epoch) -> bool:
-        """Whether a seat without a state can be filled in this epoch: a snapshot ended the last."""
+        """Whether a seat without a state can be filled now: a snapshot ended the previous epoch."""
         snapshot = self._books.newest_snapshot(epoch)
         return snapshot is not None and snapshot.epoch == epoch - 1
 
     def move_now(self, epoch: Epoch) -> bool:
-        """Whether all seats are to be placed again before this epoch, which can restore them."""
+        """Whether to place all seats again before this epoch, which can restore them from a snapshot."""
         return self.can_restore(epoch) and self._misplaced()
 
     def _look_for_better(self, epoch: Epoch) -> None:
@@ -300,7 +301,7 @@ class Copies:
             self._fill_at = epoch + 1
 
     def move_one(self, epoch: Epoch) -> None:
-        """Move one copy towards the plan that fits the rates of now, where it can be filled."""
+        """Move one copy towards the plan for the current rates, if it can be filled in its new seat."""
         following = self._following
         if following is None or following.wanted is None or not self.can_restore(epoch):
             return
@@ -354,7 +355,7 @@ class Copies:
         return next((seat for seat in idle if self._apart(slot, seat)), None)
 
     def _apart(self, slot: SlotId, seat: Seat) -> bool:
-        """Whether a seat is known to be where the one that speaks for a slot is not."""
+        """Whether a seat is known to be on another executor than the seat that speaks for a slot."""
         at, seats = self._at.get(slot.operator, {}), self._seats[slot.operator]
         place = at.get(seat)
         return place is not None and place != at.get(seats.voices[slot.slot])

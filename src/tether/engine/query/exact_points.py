@@ -1,7 +1,7 @@
-"""Exact states of an approximate query: all slots saved all, at the end of one epoch, nothing is lost.
+"""Exact states of an approximate query: ends of epochs where all state is saved and nothing is lost.
 
-A twin that heals starts from the newest one. It is declared, as a complete snapshot, when the host has
-committed its epoch; until the next one is, its frames are kept.
+A twin that heals starts from the newest one. An exact point is recorded as a complete snapshot once the
+host has committed its epoch. Its frames are kept until the next one is recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ExactPoints:
         self._due: tuple[Epoch, dict[str, SlotCommit]] | None = None
 
     def begin(self, epoch: Epoch) -> None:
-        """An epoch begins, so the host has committed the one before: declare what is due."""
+        """An epoch begins, so the host has committed the one before: record what is due."""
         log, due = self._books.written, self._due
         self._due = None
         if log is None or due is None or due[0] != epoch - 1:

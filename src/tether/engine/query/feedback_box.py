@@ -1,9 +1,9 @@
-"""Where feedback items wait at the driver between the epoch that sent them and the one that uses them.
+"""Feedback items that wait at the driver, from the epoch that sent them to the one that uses them.
 
 They are backed up by policy, like items (AF-Stream 2019 §3.4.2): an exact policy makes every one
-durable with the commit of its epoch; an approximate one only when more than l of those that wait are
-not. So a driver that dies loses at most l of them. How many it had nobody knows afterwards: the next
-driver counts l as lost, and goes on with half of it. Over any number of deaths they are at most L
+durable with the commit of its epoch; an approximate one only when more than l of the waiting items are
+not durable. So a driver that dies loses at most l of them. The number is not known afterwards: the next
+driver counts l items as lost, and continues with half of l. Over any number of deaths they are at most L
 (§3.5.2).
 
 As for state, l counts only once it is durable: the commit log says how many items may wait unsaved.
@@ -66,7 +66,7 @@ class _Sender:
     """What is durable of one operator's feedback, and what was lost of it."""
 
     saved: Epoch = NEVER
-    """Of what waits, all that was sent up to this epoch is durable."""
+    """Waiting items that were sent up to this epoch are durable."""
     unsaved: int = 0
     recorded: float = 0.0
     """How many items may wait unsaved, by the commit log."""
@@ -75,7 +75,7 @@ class _Sender:
     """A loss that is not in the commit log yet."""
 
     def lose(self, items: float, epoch: Epoch, under: str) -> LossRecord:
-        """Count items as lost that were to be used in an epoch."""
+        """Count items as lost that an epoch would have used."""
         self.found = LossRecord(
             lost=f"feedback for epoch {epoch}",
             epoch=epoch,
@@ -94,7 +94,7 @@ class FeedbackBox:
     """Feedback by receiving operator; used by the threads of all parts of a query.
 
     Args:
-        apart: Whether receivers and senders are at different epochs, and keep logs of their own.
+        apart: Whether receivers and senders run at different epochs, with separate logs.
     """
 
     def __init__(self, *, apart: bool = False) -> None:
@@ -103,11 +103,12 @@ class FeedbackBox:
         self._waiting: dict[str, list[Sent]] = {}
         self._finished: dict[str, Epoch] = {}
         self._used: dict[str, Epoch] = {}
-        """Where they are apart: of each receiver, the newest feedback that its log says it has had."""
+        """Where they run at different epochs: the epoch of the newest feedback that each receiver has
+        used, according to its log."""
         self._senders: dict[str, _Sender] = {}
 
     def waiting(self, receiver: str) -> Waiting | None:
-        """All items that the receiver has not had, as of the newest epoch that the sender finished."""
+        """All items that the receiver has not used, as of the newest epoch that the sender finished."""
         with self._lock:
             finished = self._finished.get(receiver)
             if finished is None:
@@ -119,7 +120,7 @@ class FeedbackBox:
     def deliver(
         self, operators: Iterable[QueryOperator], statuses: Mapping[SlotId, SlotStatus]
     ) -> None:
-        """An epoch is committed: what it was given is used up, what it sent waits."""
+        """An epoch is committed: the items that it was given are used up, those that it sent wait."""
         with self._lock:
             for operator in operators:
                 own = _own(operator, statuses)
@@ -135,7 +136,7 @@ class FeedbackBox:
             self._waiting.setdefault(receiver, []).append(sent)
 
     def told(self, sender: str) -> tuple[list[LossRecord], int]:
-        """What was lost of an operator's feedback, and how many items would be lost now."""
+        """Losses of an operator's feedback, and the number of items that would be lost now."""
         with self._lock:
             known = self._senders.get(sender, _Sender())
             return list(known.losses.values()), known.unsaved
@@ -153,7 +154,7 @@ class FeedbackBox:
         run_id: str,
         flush: bool = False,
     ) -> dict[str, SlotCommit]:
-        """Make durable what the policy asks for, before an epoch is committed; entries for its record.
+        """Before a commit, make durable what the policy asks for; return entries for the record.
 
         Args:
             store: The part's.
@@ -201,7 +202,7 @@ class FeedbackBox:
     def _will_wait(
         self, operator: QueryOperator, statuses: Mapping[SlotId, SlotStatus]
     ) -> list[Sent]:
-        """What of an operator's feedback waits once the epoch of these reports is committed."""
+        """The feedback of an operator that waits once the epoch of these reports is committed."""
         assert operator.feedback_to is not None
         receiver = operator.feedback_to
         used = _given({slot: s for (name, slot), s in statuses.items() if name == receiver})
@@ -216,7 +217,7 @@ class FeedbackBox:
     def _receipt(
         self, operator: QueryOperator, given: Epoch, epoch: Epoch
     ) -> dict[str, SlotCommit]:
-        """Where the sender's log may give items again, the receiver's says that it has had them."""
+        """The receiver's own entry of what it has used, where the sender's log may give it again."""
         durable = any(
             sent.epoch <= min(given, self._senders[sent.sender].saved)
             for sent in self._waiting.get(operator.name, [])
@@ -235,7 +236,7 @@ class FeedbackBox:
         operators: Iterable[QueryOperator],
         committed: Epoch,
     ) -> list[LossRecord]:
-        """Take over what an earlier run of the query left; give what was lost on the way.
+        """Load the waiting items that an earlier run of the query left; return the losses.
 
         Args:
             store: Of the part.
@@ -279,7 +280,8 @@ class FeedbackBox:
         if operator.policy.recovery.exact:
             require_whole(chain, f"Feedback of {operator.name!r} cannot be restored exactly.")
         image = chain.frames[-1] if chain.frames else None
-        # At one pace, the epoch that was committed last has used all that was sent before it.
+        # Where both run at one pace, the last committed epoch has used all items that were sent before
+        # it.
         used = self._used.get(receiver, NEVER) if self._apart else committed - 1
         for sent in _in(image, operator):
             if sent.epoch > used:
@@ -296,7 +298,7 @@ class FeedbackBox:
     def resume_without_account(
         self, operators: Iterable[QueryOperator], epoch: Epoch
     ) -> list[LossRecord]:
-        """Go on after an earlier run that kept no books: all that waited is lost."""
+        """Continue after an earlier run that recorded nothing: all waiting items are lost."""
         found = []
         with self._lock:
             for operator in operators:
@@ -313,7 +315,7 @@ class FeedbackBox:
         snapshot: CompleteSnapshot,
         operators: Iterable[QueryOperator],
     ) -> None:
-        """What was in flight when a snapshot was taken is in flight again, and nothing else."""
+        """Put back exactly the items that were in flight when a snapshot was taken."""
         with self._lock:
             self._waiting.clear()
             self._finished.clear()
@@ -356,7 +358,7 @@ def _write(
     query_id: str,
     run_id: str,
 ) -> FrameRef:
-    """An image of all that waits, by the epoch that sent it; the one before is needed no more."""
+    """Store all waiting items, by the epoch that sent them; the image before is not needed any more."""
     parts = {str(sent.epoch): list(unpack_items(sent.items)) for sent in waits}
     rows = sum(batch.num_rows for batches in parts.values() for batch in batches)
     header = items_header(
@@ -384,15 +386,15 @@ def items_of(store: BackupStore, snapshot: CompleteSnapshot, name: str) -> list[
 
 
 def box_name(operator: QueryOperator) -> str:
-    """Under which name the operator's feedback is stored."""
+    """The name under which the operator's feedback is stored."""
     return f"{operator.name}.feedback"
 
 
 def receipt_name(operator: QueryOperator) -> str:
-    """Under which name it is stored what feedback the operator has had."""
+    """The name under which it is stored which feedback the operator has used."""
     return f"{operator.name}.fed"
 
 
 def _most_lost(operator: QueryOperator, failures: Failures) -> float:
-    """Items that may wait unsaved: l after so many deaths of drivers."""
+    """Number of items that may wait unsaved: l after this many deaths of drivers."""
     return operator.policy.most_lost_items(failures, operator.placement)

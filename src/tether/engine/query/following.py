@@ -1,4 +1,4 @@
-"""Following the stream with the copies: what slots take in lately, and the plan that fits it."""
+"""Adapts copies to the stream: measures the recent rates of slots, and plans copies for them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tether.planning.topology import Topology
 
 WINDOW = 10
-"""Rates are those of so many epochs, and so often it is asked whether another plan would be better."""
+"""Number of epochs that rates are measured over, and after which a new plan is considered."""
 
 
 class Following:
-    """The rates of a lane's slots, and the copies that they ask for.
+    """The rates of a lane's slots, and the copies planned for them.
 
     Args:
         plan: How copies are planned.
@@ -38,7 +38,7 @@ class Following:
         self._looked_at = -1
         self._topology: Topology | None = None
         self.wanted: frozenset[SlotId] | None = None
-        """Slots that are to have a copy, while copies are moving; None while they stay."""
+        """Slots that will have a copy after the current moves; None while no copy moves."""
 
     def note(self, voices: Statuses) -> None:
         """Slots have reported an epoch."""
@@ -50,7 +50,7 @@ class Following:
         )
 
     def look(self, epoch: Epoch, copied: Collection[SlotId]) -> Better | None:
-        """Whether other copies would be better now; asked once in a while."""
+        """Whether other copies would be better now; evaluated every few epochs."""
         due = epoch >= self._looked_at + WINDOW and len(self._reports) == WINDOW
         if self.wanted is not None or not due or not copied:
             return None
@@ -62,14 +62,14 @@ class Following:
             self._topology = self._plan.topology(rates)
             better = better_plan(self._topology, copied, self._plan.gain, self._plan.planner)
         except BadValueError:
-            return None  # nothing flows at all: no plan is better than another
+            return None  # no rows at all: no plan is better than another
         self.wanted = None if better is None else better.copied
         return better
 
     def move(
         self, copied: Collection[SlotId], possible: Collection[tuple[SlotId, SlotId]]
     ) -> Move | None:
-        """The next move; the last one, or one that cannot be made, ends them."""
+        """The next move. The moves end with the last one, or with one that is not possible."""
         assert self._topology is not None
         assert self.wanted is not None
         move = next_move(self._topology, copied, self.wanted, possible)
@@ -79,7 +79,7 @@ class Following:
 
 
 def topology_now(runner: Runner[Any]) -> Topology | None:
-    """What copies of a lane are planned for, with the rates of its newest epoch; None without copies."""
+    """What copies of a lane are planned for, with its newest rates; None without copies."""
     plan = runner.plan.settings.copies
     if plan is None or plan.topology is None:
         return None
@@ -90,5 +90,5 @@ def topology_now(runner: Runner[Any]) -> Topology | None:
     ]
     try:
         return plan.topology(measured_rates(runner.plan.settings.graph, reports))
-    except BadValueError:  # nothing has flowed yet
+    except BadValueError:  # no rows yet
         return None

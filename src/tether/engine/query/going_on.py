@@ -1,4 +1,4 @@
-"""Going on although slots are lost: the same for every host that lets a query do so."""
+"""Continuing although slots are lost, in the same way on every host."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ if TYPE_CHECKING:
 
 
 def snapshot_before(runner: Runner[Any], epoch: Epoch) -> Epoch:
-    """Epoch of the newest complete snapshot from before an epoch; the one before the first: none."""
+    """Epoch of the newest complete snapshot before an epoch; by default the one before the first."""
     newest = runner.books.newest_snapshot(epoch)
     return epoch_before(runner.books.first_epoch) if newest is None else newest.epoch
 
 
 def who_is_there(runner: Runner[Any], epoch: Epoch, loss: BaseException | None = None) -> Statuses:
-    """What slots and copies say that have their state as of the epoch before.
+    """Reports of the slots and copies that have the state of the previous epoch.
 
-    Nobody does where executors are dying: it is not known which slots are left.
+    Empty while executors are dying, because then it is not known which slots are left.
 
     Args:
         runner: The run.
         epoch: The epoch that it is about to run.
-        loss: How it was found that some have lost theirs: if they were all asked for that, they are not
-            asked again.
+        loss: How the loss was found. If all slots were probed for that, they are not probed again.
     """
     if isinstance(loss, LostStateError) and loss.there is not None and runner.copies is None:
         return loss.there
@@ -45,17 +44,17 @@ def who_is_there(runner: Runner[Any], epoch: Epoch, loss: BaseException | None =
 def go_on_without(
     runner: Runner[Any], there: Statuses, epoch: Epoch, why: str, how: Missing
 ) -> frozenset[SlotId]:
-    """Let the slots that are there, and copies of those that are not, run the epoch.
+    """Let the remaining slots, and copies of the lost ones, run the epoch.
 
     Args:
         runner: The run.
-        there: Who has the state of the epoch before.
+        there: The seats that have the state of the previous epoch.
         epoch: The epoch that could not be run.
         why: What was lost.
-        how: What lost slots do meanwhile.
+        how: What lost slots do until they are recovered.
 
     Returns:
-        Slots that nobody can speak for.
+        Slots without any seat that can speak.
     """
     if runner.copies is None:
         lost = frozenset(runner.plan.settings.graph.slots) - there.keys()

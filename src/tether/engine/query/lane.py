@@ -1,4 +1,4 @@
-"""Operators of a query that run at one pace, and the account that is kept of them.
+"""A lane: operators of a query that run at one pace, and their books.
 
 A query is one lane, or two where a feedback loop may drift apart (SSP and ASP). Each lane has its own
 commit log and its own number of committed epochs.
@@ -45,7 +45,7 @@ class LanePlan:
         run_id: Id of this driver's run.
         reports: The query's account of itself.
         feedback: Where feedback items wait for their receivers; shared by the lanes of a query.
-        marks: Where the end of its commit log may be told besides, the better place first.
+        marks: Further places where the end of its commit log is stored, the most reliable one first.
         all_slots: Whether every epoch leaves a record of all slots, so that a restart knows how far
             this lane has come.
     """
@@ -61,7 +61,7 @@ class LanePlan:
     all_slots: bool = False
     clock: Clock = field(default_factory=SystemClock)
     ledgers: Mapping[str, Ledger] = field(init=False)
-    """What is known of each operator's slots; can be read at any time, from any thread."""
+    """Facts about each operator's slots; can be read at any time, from any thread."""
 
     def __post_init__(self) -> None:
         ledgers = {
@@ -78,7 +78,7 @@ class LanePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """What a running lane keeps account of. Each entry has one owner; others only ask it."""
+    """The books of a running lane. Each entry has one owner, which alone changes it."""
 
     ids: RunIds
     first_epoch: Epoch
@@ -102,7 +102,7 @@ class Books:
         return self.log if self.aside.records else None
 
     def in_doubt(self, operator: QueryOperator, epoch: Epoch) -> frozenset[Slot]:
-        """Slots that are to run ``epoch`` and whose backups may have gaps."""
+        """Slots that run ``epoch`` next and whose backups may have gaps."""
         if self.log is None:
             return frozenset()
         return self.log.history.in_doubt(operator.name, operator.slots, epoch)
@@ -112,7 +112,7 @@ class Books:
         return None if self.log is None else self.log.history.complete_snapshot(epoch)
 
     def held(self) -> Held:
-        """What a snapshot of the epoch that was just committed holds beside the states.
+        """What a snapshot of the epoch that was just committed contains in addition to the states.
 
         In epochs, the items in flight at a barrier are those that wait for the next epoch (ABS 2015
         §4.3).
@@ -131,8 +131,8 @@ class Books:
 
         Args:
             committed: The epoch.
-            short: Whether the log lacks records, so that no feedback of the epoch can be known but
-                by a snapshot: a query that can go back will.
+            short: Whether the log lacks records. Then the feedback of the epoch is known only from a
+                snapshot, and a query that can go back does so.
         """
         if self.log is None:
             return

@@ -1,4 +1,4 @@
-"""The driver's books: what each slot last reported, what has been lost, and the bound from both."""
+"""The driver's ledgers: the last report of each slot, all losses, and the bound computed from both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """Facts about the slots of one operator; safe to read while epochs run.
+    """Facts about the slots of one operator; can be read while epochs run.
 
     Args:
         operator: Name of the operator.
@@ -55,7 +55,7 @@ class Ledger:
         self._in_doubt: frozenset[Slot] = frozenset()
         self._terms = terms_of(policy, placement)
         self._before: dict[Slot, InForce] = {}
-        """What losing a slot would have cost at the end of the run before this one."""
+        """The cost of losing a slot at the end of the previous run."""
         self._untold: set[int] = set()
         """Slots whose losses are not known."""
         self._feedback: SlotFacts | None = None
@@ -70,12 +70,12 @@ class Ledger:
         }
 
     def doubt(self, slots: frozenset[Slot]) -> None:
-        """Name the slots whose next loss has no known price, because their backups have gaps."""
+        """Set the slots whose next loss has no known cost, because their backups have gaps."""
         with self._lock:
             self._in_doubt = slots
 
     def resume(self, history: CommitHistory, epoch: Epoch) -> None:
-        """Take over the account of losses, and what was at risk when an earlier run ended.
+        """Load the account of losses, and what was at risk when an earlier run ended.
 
         Args:
             history: The commit log.
@@ -90,9 +90,9 @@ class Ledger:
             self._before[slot] = InForce(0.0 if kept_up else facts.theta, facts.under)
 
     def resume_without_account(self) -> None:
-        """Go on after an earlier run that kept no books: any slot may have lost anything.
+        """Continue after an earlier run that recorded nothing: any slot may have lost anything.
 
-        Until it reports: a resident state knows how often it was lost.
+        This holds until the slot reports, because its resident state knows how often it was lost.
         """
         self._untold = set(range(self._slots))
 
@@ -103,7 +103,7 @@ class Ledger:
             return bool(self._untold) or any(self._losses.values())
 
     def healed(self) -> None:
-        """All that was ever lost has been read again."""
+        """All losses so far have been made good."""
         with self._lock:
             self._untold.clear()
             self._losses = {slot: {} for slot in range(self._slots)}
@@ -111,12 +111,12 @@ class Ledger:
             self._before.clear()
 
     def note(self, statuses: Mapping[Slot, SlotStatus]) -> None:
-        """An epoch is committed: its reports are the newest facts."""
+        """Note the reports of an epoch that is committed."""
         with self._lock:
             for slot, status in statuses.items():
                 self._note_loss(slot, status)
                 last = self._statuses.get(slot)
-                # A flush runs no epoch: where the last one's time went is still the news.
+                # A flush runs no epoch, so the times of the last epoch stay.
                 seconds = status.seconds or (last.seconds if last is not None else {})
                 self._statuses[slot] = msgspec.structs.replace(status, seconds=seconds)
                 self._failures[slot] = status.failures
@@ -139,11 +139,11 @@ class Ledger:
         known, last = self._losses[slot], self._statuses.get(slot)
         more = UNTOLD.lost not in known or last is None or status.losses > last.losses
         if len(known) < status.losses and more:
-            # It was lost before this report at the latest: from here on it counts for a whole window.
+            # It was lost before this report at the latest, so it counts for a whole window from here on.
             known[UNTOLD.lost] = msgspec.structs.replace(UNTOLD, epoch=status.epoch)
 
     def note_feedback(self, losses: Sequence[LossRecord], waiting: int) -> None:
-        """What was lost of the operator's feedback, and how many items now wait unsaved."""
+        """Note losses of the operator's feedback, and the number of items that now wait unsaved."""
         with self._lock:
             self._feedback = SlotFacts(
                 operator=f"{self.operator}.feedback",
@@ -158,12 +158,12 @@ class Ledger:
             )
 
     def note_sources(self, facts: Sequence[SlotFacts]) -> None:
-        """What sources have lost of the items that lead to the operator."""
+        """Note the items that sources have lost on the way to the operator."""
         with self._lock:
             self._sources = facts
 
     def divergences(self, epoch: Epoch) -> dict[Slot, float]:
-        """What slots reported at the end of an epoch, where a loss would cost no more than that."""
+        """What each slot reported at the end of an epoch, where a loss costs at most its divergence."""
         if self._policy.recovery.exact or not self._policy.recovery.bounded:
             return {}
         with self._lock:
@@ -192,7 +192,7 @@ class Ledger:
         return self._window is not None and self._window.by == "epochs"
 
     def glimpse(self) -> Glimpse:
-        """All that is known now; it does not change any more when epochs go on."""
+        """All that is known now, as a copy that later epochs do not change."""
         with self._lock:
             epochs = [status.epoch for status in self._statuses.values()]
             return Glimpse(
@@ -228,7 +228,7 @@ class Ledger:
         )
 
     def _at_risk(self, slot: Slot) -> tuple[float | None, float, float]:
-        """What losing a slot now would cost: its divergence, θ, and what of it no budget pays for."""
+        """The cost of losing a slot now: its divergence, θ, and the part that no budget pays for."""
         status, before = self._statuses.get(slot), self._before.get(slot)
         if status is None and before is not None:  # as the run before left it
             theta, losses = before.theta, Failures(len(self._losses[slot]))
@@ -236,7 +236,7 @@ class Ledger:
             beyond = not_paid(theta, self._policy, self._placement, losses) if changed else 0.0
             return None, theta, beyond
         if self._policy.recovery.exact:
-            # What is not in a backup is replayed or read again: nothing of it is at risk.
+            # What is not in a backup is replayed or read again, so it is not at risk.
             return 0.0, 0.0, 0.0
         if status is None:
             return None, self._policy.threshold(self._policy.initial(), self._placement), 0.0
@@ -253,22 +253,22 @@ class Ledger:
 
 
 class Glimpse(NamedTuple):
-    """What the books of one operator said at one moment."""
+    """The content of one operator's ledger at one moment."""
 
     operator: str
     policy: Policy
     window: Window | None
     """How much of the stream an answer covers, if not all."""
     position: float | None
-    """Where the stream is, in the window's unit; None where every loss is to count in full."""
+    """Position of the stream in the window's unit; None where every loss counts in full."""
     facts: list[SlotFacts]
     totals: dict[str, int]
     slots: list[dict[str, Any]]
-    """Of each slot's newest report, what progress reports show."""
+    """The parts of each slot's newest report that progress reports show."""
 
     @property
     def account(self) -> Account:
-        """The books, as a bound is drawn from them."""
+        """The account of the operator's losses, from which the bound is computed."""
         return Account(
             operator=self.operator,
             budget=self.policy.budget,
@@ -280,11 +280,11 @@ class Glimpse(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How the operators of a query have to do with each other's errors."""
+    """How errors of the operators of a query spread to each other."""
 
     amplification: Amplification
     shared: bool
-    """Whether one budget is divided among them; else each has its own, if of the same size."""
+    """Whether they share one budget; otherwise each has one of its own, of the same size."""
 
 
 def bound_of(
@@ -294,7 +294,7 @@ def bound_of(
 
     Args:
         glimpses: The books of each, upstream ones first.
-        spread: How they have to do with each other; not needed for one alone.
+        spread: How errors spread between them; not needed for a single operator.
         only: The operator whose state is asked for; by default all of them.
     """
     accounts = [one.account for one in glimpses]
@@ -307,7 +307,7 @@ def tentative(bound: Bound, since: int | None, ahead_bytes: int = 0) -> Bound:
     """The bound of a query that answers although something is missing since an epoch.
 
     Args:
-        bound: As if nothing were.
+        bound: The bound as if nothing were missing.
         since: The epoch; None: nothing is.
         ahead_bytes: Memory that these answers take.
     """

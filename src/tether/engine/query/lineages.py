@@ -1,4 +1,4 @@
-"""Which resident states are the right ones: every restored state has a lineage of its own."""
+"""Which resident states are valid: every restored state gets a lineage of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Lineages:
 
     Args:
         operators: The operators.
-        known: False after an earlier run that kept no record: any lineage will do until slots report.
+        known: False after an earlier run that recorded nothing: until slots report, any lineage is
+            accepted.
     """
 
     def __init__(self, operators: Iterable[QueryOperator], *, known: bool = True) -> None:
@@ -31,24 +32,25 @@ class Lineages:
         self._saved_at: Epoch | None = None
 
     def expected(self, operator: str) -> dict[Slot, Lineage] | None:
-        """By slot of an operator; None where any will do."""
+        """The expected lineages of an operator, by slot; None where any lineage is accepted."""
         return self._by_operator[operator] if self._known else None
 
     def readable(self, operator: str, epoch: Epoch) -> dict[Slot, Lineage] | None:
-        """The same for whoever only reads the state as of an epoch."""
+        """The same for readers of the state as of an epoch."""
         return None if epoch == self._saved_at else self.expected(operator)
 
     def saved(self, epoch: Epoch) -> None:
         """All states were saved as of an epoch, each under a new lineage.
 
-        What is resident still has the old ones: it is right to read, but the next epoch restores it.
+        Resident states still have the old lineages: they may be read, but the next epoch restores its
+        states from the backup.
         """
         self._saved_at = epoch
 
     def resume(
         self, history: CommitHistory, operators: Iterable[QueryOperator], epoch: Epoch
     ) -> None:
-        """Take over what is recorded for slots that are to run ``epoch``."""
+        """Load the recorded lineages of slots that run ``epoch`` next."""
         for one in operators:
             facts = {
                 slot: history.slot_facts(one.name, slot, epoch) for slot in each_slot(one.slots)
@@ -56,14 +58,14 @@ class Lineages:
             self._by_operator[one.name] = {s: f.lineage for s, f in facts.items() if f.lineage}
 
     def learn(self, statuses: Mapping[SlotId, SlotStatus]) -> None:
-        """All slots have reported which states they are continuing with."""
+        """Note the lineages that all slots have reported."""
         self._known = True
         for (operator, slot), status in statuses.items():
             if status.lineage != GENESIS:
                 self._by_operator[operator][slot] = status.lineage
 
     def distrust_slots(self, slots: Iterable[SlotId]) -> None:
-        """Let these slots restore their state whatever is resident."""
+        """Let these slots restore their state, whatever is resident."""
         lineage = Lineage(f"lost-{uuid.uuid4().hex}")
         for slot in slots:
             self._by_operator[slot.operator][slot.slot] = lineage
@@ -73,8 +75,8 @@ class Lineages:
         self._by_operator[operator] |= lineages
 
     def distrust(self, operators: Iterable[QueryOperator], but: CatchUp | None = None) -> None:
-        """Let slots restore their state whatever is resident; all but those that stay."""
-        # No state that is resident anywhere has such a lineage, so none is taken for the right one.
+        """Let all slots but those that stay restore their state, whatever is resident."""
+        # No resident state has such a lineage, so none is accepted.
         lineage = Lineage(f"rewound-{uuid.uuid4().hex}")
         self._known = True
         for one in operators:

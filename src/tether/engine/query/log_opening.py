@@ -1,4 +1,4 @@
-"""Opening the commit log of a part of a query: only if it is all there, or its gaps are accepted."""
+"""Opens the commit log of a lane, if it is complete or its gaps are accepted."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class OpenedLog(NamedTuple):
 
     end: LogEnd
     told: str
-    """What was wrong with it, and was repaired or accepted; empty if nothing was."""
+    """Defects that were repaired or accepted; empty if there were none."""
     short: bool
-    """Whether records are missing. Resident state may then be newer than all that is known of it."""
+    """Whether records are missing. Resident state may then be newer than anything in the log."""
     frames: list[tuple[FrameRef, FrameHeader | BackupUnreadableError]]
     """All that lie in the store."""
 
 
 def marks_for(checkpoint: str, part: int, address: StoreAddress | None) -> list[LogMark]:
-    """Where the end of a part's log may be told besides, the better place first.
+    """Further places where the end of a lane's log is stored, the most reliable one first.
 
-    In Spark's checkpoint, if it can be reached from Python; else beside the log itself, which at least
-    tells when records are deleted.
+    That is Spark's checkpoint, if Python can reach it; and a file beside the log itself, which at least
+    shows when records have been deleted.
     """
     if address is None:
         return []
@@ -55,7 +55,7 @@ def marks_for(checkpoint: str, part: int, address: StoreAddress | None) -> list[
 def leaves_every_epoch(policies: Iterable[Policy]) -> bool:
     """Whether every epoch is to leave a commit record.
 
-    Under the policies that go on from the epoch before, an older record would be a wrong answer.
+    Under policies that continue from the previous epoch, an older record would give a wrong answer.
     """
     return any(policy.recovery.every_epoch for policy in policies)
 
@@ -71,19 +71,19 @@ def open_log(
     committed_epoch: Epoch,
     accept_damage: bool,
 ) -> OpenedLog:
-    """Compare a log with all that is known of it from elsewhere; then make it ready to be written.
+    """Compare a log with what is known of it from other places; then make it ready to be written.
 
-    A query that can go back does not need what is missing at the end: it goes back farther.
+    A query that can go back does not need records that are missing at the end: it goes back farther.
 
     Args:
         store: The log's store, locked.
         log: As it was read.
         policies: Of the part's operators.
-        marks: Where its end may be told besides.
-        expected: What is known from elsewhere.
+        marks: Further places where its end is stored.
+        expected: What is known from other places.
         every_epoch: Whether every epoch leaves a record from now on.
         committed_epoch: The last epoch that counts.
-        accept_damage: Whether to go on, with an infinite bound, though records are missing.
+        accept_damage: Whether to continue, with an infinite bound, although records are missing.
 
     Raises:
         BackupUnreadableError: Records are missing; nothing was changed.
@@ -111,7 +111,7 @@ def _told_anything(mark: Mark) -> bool:
 
 
 def _keep_mark(store: BackupStore, marks: Sequence[Mark]) -> None:
-    """Keep the first mark that can be written: Spark may reach a checkpoint that we cannot."""
+    """Keep the first mark that can be written: Spark may reach a checkpoint that Python cannot."""
     for mark in marks[:-1]:
         try:
             store.keep_mark(mark)
@@ -123,7 +123,7 @@ def _keep_mark(store: BackupStore, marks: Sequence[Mark]) -> None:
 
 
 def _has_bound(policies: Sequence[Policy]) -> bool:
-    """Whether the policies have a bound that can be widened: exact ones promise that there is none."""
+    """Whether the policies have a bound that can be widened; exact policies have none."""
     return not any(policy.recovery.exact for policy in policies)
 
 

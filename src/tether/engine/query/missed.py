@@ -1,8 +1,8 @@
-"""Executors have died: who has lost its state is asked for at once, where a loss stops the epoch.
+"""After executors have died, finds lost slots at once, where a loss stops the epoch.
 
 A slot that needs the whole query to go back can only fail its task. The host does not know that this is
-final, and tries the task again, as often as it tries any: with sixteen attempts that took twenty
-seconds. One task without rows in every slot tells the same in a fraction of a second.
+final, and repeats the task as often as any other: sixteen attempts took twenty seconds. One task without
+rows in every slot gives the same answer in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ def refuse_lost(runner: Runner[Any], epoch: Epoch) -> None:
         epoch: The epoch.
 
     Raises:
-        LostStateError: Slots have lost what only the whole query can restore.
+        LostStateError: Slots have lost state that only a rewind of the whole query can restore.
     """
     books = runner.books
     if books.keeper is None:
-        return  # slots restore themselves
-    # Asked for in every epoch: it is about the time since the last one.
+        return  # under this policy slots restore their own state
+    # Asked for in every epoch, because it covers the time since it was last asked for.
     if not runner.cluster.shaken() or runner.catching_up.now is not None:
         return
     newest = books.newest_snapshot(epoch)
     durable = epoch_before(books.first_epoch) if newest is None else newest.epoch
     if durable == epoch - 1:
-        return  # whoever lost its state restores it from there
+        return  # slots that lost their state restore it from that snapshot
     try:
         there = runner.cluster.ask(runner.orders, "probe", epoch_before(epoch))
-    except Exception:  # more executors are dying: the slots' tasks will tell
+    except Exception:  # more executors are dying: the slots' tasks will fail and show it
         return
-    # The plan's graph is the whole query's; a lane may be a part of it.
+    # The graph is that of the whole query; a lane may run only some of its operators.
     mine = {slot for slot in runner.plan.settings.graph.slots if slot.operator in books.operators}
     lost = mine - there.keys() - books.aside.missing
     if lost:

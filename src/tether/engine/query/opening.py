@@ -1,4 +1,4 @@
-"""Opening a lane for its first epoch of this run: take over what is durable, or start from nothing."""
+"""Opens a lane for its first epoch of this run, from what is durable or from nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: Epoch) -> Runner
         epoch: The host's next epoch.
 
     Raises:
-        BackupUnreadableError: Commit records are missing, and the query cannot do without.
+        BackupUnreadableError: Commit records are missing, and the query needs them.
     """
     operators = list(plan.operators.values())
     ids = RunIds(query_id, plan.run_id)
@@ -91,7 +91,7 @@ def open_lane(plan: LanePlan, cluster: C, query_id: str, epoch: Epoch) -> Runner
 
 
 def place_slots(plan: LanePlan, cluster: C, books: Books, committer: Committer) -> Runner[C]:
-    """Place the slots of a lane whose books are open, and their copies: epochs may run then."""
+    """Place the slots of a lane whose books are open, and their copies; then epochs may run."""
     catching_up = CatchingUp()
     copies = copies_for(plan, books, cluster)
     orders = SlotOrders(books, catching_up, plan.settings, plan.address, copies)
@@ -110,7 +110,7 @@ def place_slots(plan: LanePlan, cluster: C, books: Books, committer: Committer) 
 
 
 def _open_log(plan: LanePlan, store: Store, first: Epoch, epoch: Epoch) -> _Opened:
-    """Continue the commit log only if it is all there, or can be done without what is not."""
+    """Open the commit log, if it is complete or the missing records are not needed."""
     log = store.read_commits()
     last = log.history.last_epoch
     committed = epoch_before(epoch)
@@ -119,7 +119,7 @@ def _open_log(plan: LanePlan, store: Store, first: Epoch, epoch: Epoch) -> _Open
     expected = Expected(
         next_epoch=epoch,
         first_epoch=first,
-        # Rows of so many epochs wait for this lane where it is behind, and are run again.
+        # A lane that is behind runs up to this many waiting epochs again.
         lag=plan.settings.staleness if plan.all_slots else 0,
         goes_back=any(one.policy.recovery.rewinds for one in plan.operators.values()),
     )
@@ -140,13 +140,13 @@ def _open_log(plan: LanePlan, store: Store, first: Epoch, epoch: Epoch) -> _Open
 
 
 def copies_for(plan: LanePlan, books: Books, cluster: Cluster[Any]) -> Copies | None:
-    """Who sees to the copies of a lane's slots, where there are any."""
+    """The copies of a lane's slots, where there are any."""
     copies = plan.settings.copies
     return None if copies is None else Copies(books, cluster, copies, plan.settings.graph)
 
 
 def keeper_for(plan: LanePlan, log: OpenCommitLog, ids: RunIds) -> SnapshotKeeper | None:
-    """Who coordinates the lane's snapshots, where its policy takes any."""
+    """The coordinator of the lane's snapshots, where its policy takes any."""
     operators = list(plan.operators.values())
     schedule = operators[0].policy.snapshots
     if schedule is None:

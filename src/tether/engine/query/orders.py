@@ -1,4 +1,4 @@
-"""What slots are told: the program of an operator for one epoch, from all that the driver knows."""
+"""What slots are told: the program of an operator for one epoch, made from the driver's books."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SlotOrders:
     """Makes the programs of a lane's operators.
 
     Args:
-        books: What is known of the lane.
+        books: The books of the lane.
         catching_up: Which slots are behind the others, if any.
         settings: What holds for the whole query.
         address: How slots reach the backup store.
@@ -103,10 +103,10 @@ class SlotOrders:
         )
 
     def _whole_images(self, one: QueryOperator, epoch: Epoch, purpose: Purpose) -> frozenset[Slot]:
-        """Slots whose next backup is to hold all: what lies below it may lack something."""
+        """Slots whose next backup must be a whole image, because earlier backups may lack state."""
         aside = self._books.aside
         if aside.arena and not aside.records and purpose == "flush":
             return frozenset(
                 each_slot(one.slots)
-            )  # below a twin's lie those of the run that it replaces
+            )  # earlier backups are those of the run that the twin replaces
         return self._books.in_doubt(one, epoch)

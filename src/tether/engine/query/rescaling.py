@@ -1,22 +1,22 @@
-"""Another number of slots: the stored state is split and merged by key, exactly.
+"""Changing the number of slots: the stored state is split and merged by key, exactly.
 
-A query whose whole state is in its backup, because it was stopped in good order or has just made all of
-it durable, can go on with another number of slots. What a crash right after each step means:
+A query whose whole state is in its backup, because it was stopped normally or has just made all of it
+durable, can continue with another number of slots. What a crash right after each step means:
 
-1. After a command, the manifest says what is about to be done. (Crash: nothing has happened.)
-2. A whole frame of every new slot is written. (Crash: nothing names them; they are swept.)
+1. After a command, the manifest is updated with the planned change. (Crash: nothing has happened.)
+2. A whole frame of every new slot is written. (Crash: no record names them, and they are removed later.)
 3. One commit record names them all, and says how many slots there are now. (Crash: the record says
    it, and the manifest tells the next start to look for it.)
 4. The manifest says it, too.
 
-There are three ways to ask for it: another ``parallelism`` at a restart, with leave to change it; a
-command while the query is stopped; a command while it runs. After a command the program still says the
-old number. So the manifest keeps both, and as long as the program's does not change, that of the command
-counts (:func:`numbers_there`).
+There are three ways to ask for it: another ``parallelism`` at a restart, if that is allowed; a command
+while the query is stopped; a command while it runs. After a command the program still contains the old
+number. So the manifest keeps both, and the command's number counts until the program's is changed
+(:func:`numbers_there`).
 
-What was lost before stays in the account: losses of a slot that is gone move to one that stays. Where
-the worst entry counts and not the sum, any slot may now hold the entry that was hit, so every slot gets
-all of them.
+Earlier losses stay in the account: those of a slot that no longer exists move to one that does. Where
+not the sum but the worst entry counts, any slot may now have the entry that was affected, so every slot
+gets all losses.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from tether.engine.query.splitting import Homes, Stored
 
 _RUN = "rescale "
-"""With the new numbers of slots behind it, the run that a record of this kind names."""
+"""Prefix of the run in a record of this kind; the new numbers of slots follow."""
 
 
 class UnfinishedError(Exception):
-    """The stored state may have been divided, or not: the next start will look."""
+    """The stored state may or may not have been divided; the next start will find out."""
 
 
 class Rescaling:
-    """Brings a store to the numbers of slots that operators have now.
+    """Divides the stored state into the numbers of slots that operators have now.
 
     Args:
-        operators: All of the store's, by name, with the numbers that they are to have.
+        operators: All operators of the store, by name, with their new numbers of slots.
         log: The store's commit log, open.
         homes: Knows the slot of a key.
         query_id: Id of the query.
@@ -100,7 +100,7 @@ class Rescaling:
         ]
 
     def check(self, changes: Sequence[Change], epoch: Epoch) -> None:
-        """Refuse what cannot be done; nothing is changed.
+        """Refuse changes that are not possible; nothing is changed.
 
         Args:
             changes: The operators.
@@ -114,8 +114,8 @@ class Rescaling:
                 raise refusal(change, change.operator.refused)
             self._check_losses(change)
             self._check_whole(change, epoch)
-        # The share of other operators may change with it, and with that their terms; what an
-        # exact policy has kept under the old ones can be continued only from a whole state.
+        # The shares of other operators may change too, and so may their terms. What an exact policy has
+        # # stored under the old terms can be continued only from a whole state.
         moved = {change.operator.name for change in changes}
         for name, one in self._operators.items():
             if changes and one.recovery.exact and name not in moved:
@@ -134,7 +134,7 @@ class Rescaling:
                 )
 
     def _check_losses(self, change: Change) -> None:
-        """An error of an operator before may be in each of many slots, and stays so where they merge."""
+        """Refuse to merge slots that may all contain an error of an earlier operator."""
         one, history = change.operator, self._log.history
         if one.slots > change.before:
             return
@@ -149,16 +149,17 @@ class Rescaling:
                 )
 
     def move(self, changes: Sequence[Change], epoch: Epoch, *, by_command: bool = False) -> None:
-        """Divide the stored state anew, if need be, and let the manifest say how many slots there are.
+        """Divide the stored state again if necessary, and record the numbers of slots in the manifest.
 
         Args:
             changes: What :meth:`changes` gave, and :meth:`check` let pass.
             epoch: The epoch that slots are to run next.
-            by_command: Whether the program does not say these numbers: who starts it next must know.
+            by_command: Whether the numbers come from a command. The next start must know them, because
+                the program does not contain them.
 
         Raises:
-            ChangedProgramError: Entries are not in the slots of their keys; all is as it was.
-            BackupError: The store failed; all is as it was.
+            ChangedProgramError: Entries are not in the slots of their keys; nothing was changed.
+            BackupError: The store failed; nothing was changed.
             UnfinishedError: It failed when the commit record was written, or later.
         """
         if not changes:
@@ -174,9 +175,8 @@ class Rescaling:
                 slots |= divided(change, self._log, self._homes, self._query_id, epoch)
             reach(self._faults, "rescale-written", -1, epoch)
         except Exception:
-            with suppress(
-                BackupError
-            ):  # it stays: then the next start looks in the log for nothing
+            with suppress(BackupError):
+                # Where this fails the plan stays, and the next start finds nothing in the log.
                 self._write(moving={})
             raise
         try:
@@ -192,7 +192,7 @@ class Rescaling:
         run, before = _RUN + json.dumps(now, sort_keys=True), epoch_before(epoch)
         if not any(one.recovery.rewinds for one in self._operators.values()):
             return CommitRecord(epoch=before, run=run, slots=slots, amends=True)
-        # A query that goes back as a whole must never go back beyond this: it is a snapshot, too.
+        # The record is a snapshot too, so that a query never goes back to a state from before it.
         snapshot = self._log.history.complete_snapshot(epoch)
         assert snapshot is not None
         assert snapshot.epoch == before
@@ -228,14 +228,14 @@ def settle_slots(
         epoch: The epoch that slots are to run next.
 
     Raises:
-        ChangedProgramError: They differ, and that was not allowed, or cannot be done with this state.
+        ChangedProgramError: They differ, and a change is not allowed, or not possible with this state.
     """
     rescaling = Rescaling.of_lane(plan, log, homes, query_id)
     changes = rescaling.changes()
     if changes and "slots" not in plan.settings.allow_changed:
         raise refusal(changes[0], "its state was moved to that many slots by an earlier start.")
     if epoch <= rescaling.first_epoch:
-        changes = []  # there is nothing to move
+        changes = []  # there is no stored state
     rescaling.check(changes, epoch)
     try:
         rescaling.move(changes, epoch)
@@ -245,7 +245,7 @@ def settle_slots(
 
 
 def report_rescaled(reports: Reports, changes: Sequence[Change], cause: str, epoch: Epoch) -> None:
-    """Tell of it."""
+    """Report the change in the story."""
     for change in changes:
         one = change.operator
         reports.add(
@@ -254,11 +254,11 @@ def report_rescaled(reports: Reports, changes: Sequence[Change], cause: str, epo
 
 
 def numbers_there(store: BackupStore, program: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of slots that a query is to have, after commands that its program knows nothing of.
+    """The numbers of slots of a query, after commands that its program does not know of.
 
     Args:
         store: The query's store.
-        program: What the program says, by operator.
+        program: The program's numbers, by operator.
 
     Returns:
         Those that differ from the program's.
@@ -267,12 +267,12 @@ def numbers_there(store: BackupStore, program: Mapping[str, int]) -> dict[str, i
     if manifest is None or not (manifest.moved or manifest.moving):
         return {}
     stored = dict(manifest.fingerprint.get("slots", {}))
-    # Only a driver that died in the middle leaves it to the log to say how far it came.
+    # A driver has died in the middle of a change: the log shows how far it came.
     there = _there(manifest, store.read_commits().history) if manifest.moving else manifest.moved
     return {
         name: there[name]
         for name, slots in program.items()
-        # A number that was changed in the program was said last.
+        # A number that was changed in the program is newer than the command.
         if name in there and slots == stored.get(name) and there[name] != slots
     }
 
@@ -284,6 +284,6 @@ def _there(manifest: Manifest, history: CommitHistory) -> dict[str, int]:
 
 
 def _rescaled_to(history: CommitHistory) -> dict[str, int]:
-    """What the newest record of this kind says of numbers of slots, if there is one."""
+    """The numbers of slots in the newest record of this kind, if there is one."""
     run = next((run for run in history.runs() if run.startswith(_RUN)), "")
     return dict(json.loads(run.removeprefix(_RUN))) if run else {}

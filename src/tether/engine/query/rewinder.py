@@ -44,10 +44,10 @@ class Rewinder:
         """Whether the source was seen to cut its rows into other epochs when it was read again."""
 
     def check_rows(self, epoch: Epoch) -> None:
-        """Where slots catch up with others that stayed, only the rows of the first time will do.
+        """While slots catch up with others that stayed, check that an epoch has its original rows.
 
         Raises:
-            LostStateError: The epoch has other rows: those who stayed cannot be used any more.
+            LostStateError: The epoch has other rows, so the states that stayed cannot be used any more.
         """
         behind = self._runner.catching_up.now
         if behind is None or epoch > behind.through:
@@ -81,7 +81,7 @@ class Rewinder:
             catch_up = CatchUp(back, epoch_before(epoch), rows)
         stream.announce(plan.read_from)
         reach(runner.plan.settings.faults, "during-rewind", -1, epoch)
-        # Output of epochs that slots catch up with is not given again.
+        # Epochs that are run again only to catch up give no output.
         finish_rewind(stream, plan.void_from if catch_up is None else epoch)
         if runner.books.keeper is not None:
             runner.books.keeper.give_up(why, epoch)
@@ -100,8 +100,8 @@ class Rewinder:
     def _plan(self, epoch: Epoch) -> RewindPlan:
         runner = self._runner
         operators, graph = runner.books.operators.values(), runner.plan.settings.graph
-        # A second loss while slots catch up: they are at other epochs than the rest, so all go back.
-        # With copies, too: slots that stay would be found in other seats than those placed next.
+        # After a second loss while slots catch up, slots are at different epochs, so all go back. So do
+        # they with copies: seats are placed again, and slots that stay would not be found in theirs.
         alone = runner.catching_up.now is None and not self._cuts_differ and may_stay(operators)
         alone = alone and runner.copies is None
         lost = self._lost_slots(epoch) if alone else frozenset(graph.slots)
@@ -110,17 +110,17 @@ class Rewinder:
         return plan_rewind(graph, FROM_SNAPSHOT, lost, epoch, durable=durable)
 
     def _lost_slots(self, epoch: Epoch) -> frozenset[SlotId]:
-        """Slots that must be restored, as far as it takes to ask all of them."""
+        """Slots that must be restored; found by probing all slots."""
         runner, graph = self._runner, self._runner.plan.settings.graph
         every = frozenset(graph.slots)
         try:
             there = frozenset(runner.cluster.ask(runner.orders, "probe", epoch - 1))
-        except Exception:  # executors are dying: nobody knows which slots are left
+        except Exception:  # executors are dying: it is not known which slots are left
             return every
         return must_be_restored(graph, runner.books.operators.values(), every - there) or every
 
     def _forget_later(self, epoch: Epoch, catch_up: CatchUp | None) -> None:
-        """Forget all that came after ``epoch``, whose snapshot slots restore when they run.
+        """Forget everything after ``epoch``; slots restore its snapshot when they run.
 
         Args:
             epoch: The snapshot's.
@@ -139,7 +139,7 @@ class Rewinder:
 
 
 def finish_rewind(stream: Stream, given_again: Epoch | None = None) -> None:
-    """Do what was announced: by this driver just now, or by one that died over it.
+    """Carry out an announced rewind: of this driver, or of an earlier one that died in the middle of it.
 
     Args:
         stream: The query's input and output.

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from tether.engine.messages import SlotStatus
 
 SPARE = 1.25
-"""A state may grow while its copy is made."""
+"""Safety factor, because a state may grow while its copy is made."""
 
 
 def lacking_room(statuses: Iterable[SlotStatus]) -> str:
     """Why a second copy of these slots' states cannot be made; empty if it can.
 
-    Slots on one executor share its room. So may executors on one machine: nobody here knows, and what
-    is told of each is what all of them see.
+    Slots on one executor share its room. Executors on one machine may share it too; this is not known
+    here, and each of them reports all of the room.
 
     Args:
         statuses: What slots said when they were asked whether they are there.

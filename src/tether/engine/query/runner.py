@@ -1,4 +1,4 @@
-"""Running the epochs of a lane, one after the other, on whatever cluster hosts it.
+"""Runs the epochs of a lane, one after the other, on any host's cluster.
 
 What a crash right after each step means:
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="Cluster[Any]")
 
 IN_VAIN = 3
-"""So often an epoch is run again after a loss of which nobody who speaks knows."""
+"""Number of times that an epoch is run again after losses that affect silent seats only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Runner(Generic[C]):
     cluster: C
     """Where slots run."""
     books: Books
-    """What is kept account of."""
+    """The lane's books."""
     committer: Committer
     orders: Orders
     """What slots are told."""
@@ -55,7 +55,7 @@ class Runner(Generic[C]):
     """Copies of slots, where there are any."""
 
     exact_points: ExactPoints = field(init=False)
-    """States that a query which heals goes back to."""
+    """Exact states that a healing query goes back to."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "exact_points", ExactPoints(self.books))
@@ -105,7 +105,7 @@ class Runner(Generic[C]):
             self.books.aside.after = None
 
     def _run(self, given: Any, epoch: Epoch, only: Collection[str] | None) -> Statuses:
-        """Run the slots; where copies can speak for lost ones, again with those."""
+        """Run the slots; after a loss run them again, with copies in place of those that were lost."""
         in_vain = 0
         while True:
             try:
@@ -134,7 +134,7 @@ class Runner(Generic[C]):
             keeper.begin_last(epoch, "copies are to be filled")
 
     def _move_copies(self, epoch: Epoch) -> None:
-        """Place all seats again, where a copy is of no use and a snapshot allows it; or move one."""
+        """Place all seats again if a copy is badly placed and a snapshot allows it; or move one."""
         if self.copies is not None and self.copies.move_now(epoch):
             self.books.lineages.distrust(self.books.operators.values())
             self.move()
@@ -147,10 +147,10 @@ class Runner(Generic[C]):
         return self.cluster.lopsided([one.places() for one in self.books.ledgers.values()])
 
     def move(self) -> None:
-        """Let slots be placed elsewhere: they restore next, all of them or those that went back."""
+        """Place slots again, all or only those that went back; they restore their state there."""
         stay = self.catching_up.now is not None
         if not stay:
-            self.clean()  # where they are now: nobody would find them there after the move
+            self.clean()  # remove the states where they are now: after the move nothing would find them
         self.cluster.place(stay=stay)
         if self.copies is not None:
             self.copies.place()
@@ -162,7 +162,7 @@ class Runner(Generic[C]):
             return
         if keeper is not None:
             if epoch != self.committed_epoch:
-                return  # of the epoch before only the slots know all; the last snapshot stands
+                return  # the books have moved past that epoch; the last snapshot stays the newest
             keeper.complete(epoch_after(epoch))
             keeper.begin_last(epoch)
         statuses = self.cluster.ask(self.orders, "flush", epoch)

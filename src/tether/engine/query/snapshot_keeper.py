@@ -1,7 +1,7 @@
 """The driver's part in snapshots: when one begins, what it holds, when it is complete.
 
 A snapshot of epoch e is declared complete only when Spark has committed e, that is in a later epoch or
-at the end: one that is complete never speaks of an epoch that may be run again.
+at the end. So a complete snapshot is never of an epoch that may be run again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tether.protocols.snapshots import CoordinatorEvent, CoordinatorInstruction
 
 Held = dict[str, list[pa.RecordBatch]]
-"""What a snapshot holds beside states: feedback in flight and clocks, by the name it is stored under."""
+"""What a snapshot contains in addition to states: feedback in flight and clocks, by stored name."""
 
 
 class _UnderWay(msgspec.Struct):
@@ -95,7 +95,7 @@ class SnapshotKeeper:
         self._asked = False
 
     def resume(self, complete: CompleteSnapshot | None, first_epoch: Epoch) -> None:
-        """Go on after an earlier run of the query, whose first epoch is given."""
+        """Continue after an earlier run of the query, whose first epoch is given."""
         if complete is None:
             self._state = resumed(None, epoch_before(first_epoch))
         else:
@@ -113,15 +113,15 @@ class SnapshotKeeper:
 
     @property
     def barrier(self) -> SnapshotBarrier | None:
-        """The barrier that ends the epoch in hand, if one does."""
+        """The barrier at the end of the current epoch, if there is one."""
         return self._barrier
 
     def begin(self, epoch: Epoch) -> None:
         """An epoch begins: decide whether a barrier ends it.
 
         Raises:
-            BackupError: No snapshot could be completed for so long that after this epoch there would
-                be none to go back to.
+            BackupError: No snapshot could be completed for so long that after this epoch the source
+                could not be read from the newest one on.
         """
         self._cause = "it took too long"
         event = EpochBegins(
@@ -135,14 +135,14 @@ class SnapshotKeeper:
         self._asked = self._asked and self._barrier is None
 
     def ask(self) -> None:
-        """Let a snapshot begin with the next epoch; after the one that is under way, if one is."""
+        """Let a snapshot begin with the next epoch, or when the one that is under way has ended."""
         self._asked = True
 
     def begin_last(self, epoch: Epoch, why: str = "the query is being stopped") -> None:
         """Begin a snapshot out of turn, for which slots wait; gives up what is not complete.
 
         Args:
-            epoch: The epoch that it is of: one that is over, or that is about to run.
+            epoch: The epoch at whose end it is taken: one that has ended, or the next one.
             why: What it is for.
         """
         self.give_up(why, NEVER)
@@ -154,7 +154,7 @@ class SnapshotKeeper:
         Args:
             epoch: The epoch.
             statuses: Reports of all slots.
-            held: What a snapshot of this epoch holds beside their states.
+            held: What a snapshot of this epoch contains in addition to their states.
         """
         number = self._state.number
         begun = {
@@ -229,7 +229,7 @@ class SnapshotKeeper:
         )
 
     def give_up(self, why: str, epoch: Epoch) -> None:
-        """Slots lost their state, or the query ends: what is not complete will never be."""
+        """Give up the snapshot that is under way: slots lost their state, or the query ends."""
         self._cause, self._barrier = why, None
         self._coordinate(SlotsLost(), epoch)
 
@@ -250,7 +250,7 @@ class SnapshotKeeper:
                 self._last_failure = f"The newest one was given up: {self._cause}."
                 self._reports.add("given-up", self._cause, epoch, number=number)
             case DropOlder():
-                self._log.drop(epoch_before(epoch))  # what only older snapshots need
+                self._log.drop(epoch_before(epoch))  # frames that only older snapshots need
             case StopStream(behind=behind):
                 raise BackupError(
                     f"The query stops before epoch {epoch}: no snapshot of it was completed in "
@@ -262,14 +262,14 @@ class SnapshotKeeper:
                     f"spark.sql.streaming.minBatchesToRetain above {behind + 1}.",
                 )
             case ReleaseSources():
-                pass  # slots held the stream up by waiting for their own parts
+                pass  # nothing to do: slots hold the stream up only while they wait for their own parts
             case _:
                 assert_never(step)
 
 
 def _commit_of(status: SlotStatus) -> SlotCommit:
     assert status.part is not None
-    # The parts of a complete snapshot hold the states whole: nothing differs.
+    # The parts of a complete snapshot contain the whole states, so their divergence is 0.
     return msgspec.structs.replace(
         slot_commit(status), kind=status.part.kind, divergence_after=0.0, exact=True
     )

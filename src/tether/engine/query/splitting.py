@@ -1,7 +1,7 @@
-"""The state of an operator, divided anew by key: from the slots that it was in to others.
+"""Divides the state of an operator by key, from its old slots to its new ones.
 
-Each entry goes to the slot that its key belongs to now, by the same hash that routes rows. That works
-where an entry belongs to one key; of other state it is said why not.
+Each entry goes to the slot that its key belongs to now, by the same hash that routes rows. This is
+possible where an entry belongs to one key; for other state the reason is given.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 _DIVISIBLE = ("table", "set")
 _NO_TERMS = "rescale"
-"""Terms that no policy has."""
+"""A name of terms that no policy has."""
 
 
 class Homes(Protocol):
-    """Knows the slot of a key; a cluster does."""
+    """Knows the slot of a key, as a cluster does."""
 
     def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
         """The slot of each of some keys, if the operator had so many slots."""
@@ -57,13 +57,13 @@ class Homes(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """An operator, as far as it matters to its stored state."""
+    """The properties of an operator that its stored state depends on."""
 
     name: str
     slots: int
-    """How many it is to have."""
+    """Its new number of slots."""
     in_program: int
-    """How many its program says."""
+    """The number of slots in the program."""
     state_specs: Mapping[str, Any]
     key_types: Mapping[str, str]
     refused: str
@@ -72,14 +72,14 @@ class Stored:
     terms: str = ""
     """Name of the terms that its slots are under; empty where that is not known."""
     senders: tuple[str, ...] = ()
-    """Operators whose rows come to it, at first or second hand, feedback included."""
+    """Operators whose rows reach it, directly or through others, feedback included."""
 
     alike: Mapping[str, str] = field(default_factory=dict)
     """Numbers that each slot may have from any other: by what they are put together, "max" or "min"."""
 
     @property
     def told(self) -> StoredOperator:
-        """What the manifest says of it."""
+        """Its entry in the manifest."""
         return StoredOperator(
             refused=self.refused,
             recovery=self.recovery.name,
@@ -89,14 +89,14 @@ class Stored:
 
 
 class Change(NamedTuple):
-    """An operator that is to have another number of slots than its stored state."""
+    """An operator whose stored state is in another number of slots than it will have."""
 
     operator: Stored
     before: int
 
 
 def stored(one: QueryOperator, graph: Graph) -> Stored:
-    """What the store must know of an operator of a query."""
+    """The stored properties of an operator of a query."""
     senders, found = {one.name}, {one.name}
     while found:
         found = {edge.source for edge in graph.edges if edge.target in found} - senders
@@ -126,7 +126,7 @@ def refusal(change: Change, why: str, do: str = "") -> ChangedProgramError:
 
 
 def _indivisible(one: QueryOperator) -> str:
-    """Why nobody can say which part of an operator's state belongs to which key, if that is so."""
+    """Why parts of an operator's state cannot be assigned to keys; empty if they can."""
     policy = one.policy
     whys = {
         "its policy keeps no backups, through which state could move.": not policy.keeps_backups,
@@ -158,7 +158,7 @@ def _indivisible(one: QueryOperator) -> str:
 def divided(
     change: Change, log: OpenCommitLog, homes: Homes, query_id: str, epoch: Epoch
 ) -> dict[str, SlotCommit]:
-    """Write a whole frame of every new slot; give what the commit record says of them.
+    """Write a whole frame of every new slot; return their entries for the commit record.
 
     Args:
         change: The operator; its whole state as of the end of the epoch before is in the log.
@@ -168,7 +168,7 @@ def divided(
         epoch: The epoch that slots are to run next.
 
     Raises:
-        ChangedProgramError: Keys are not in the slots that they say.
+        ChangedProgramError: Keys are not in the slots that they belong to.
         BackupUnreadableError: Backups are damaged.
     """
     one, history = change.operator, log.history
@@ -193,8 +193,8 @@ def divided(
         for content in parts:
             content[name] = _number(one, name, values, epoch)
     accounts = _accounts(change, history)
-    # Under an exact policy what is written here is a backup like any other. Under a budget it is of
-    # terms that no policy has: so thresholds start again, and are durable with the next epoch.
+    # Under an exact policy this is a backup like any other. Under a budget it has terms that no policy
+    # has, so thresholds start again, and become durable with the next epoch.
     under = (one.terms if one.recovery.exact else "") or _NO_TERMS
     commits = {}
     for slot, content in zip(each_slot(one.slots), parts, strict=True):
@@ -214,7 +214,7 @@ def divided(
             lineage=lineage,
             divergence_before=0.0,
             divergence_after=0.0,
-            carried=math.inf,  # what was there before is the state of other keys
+            carried=math.inf,  # earlier frames of this slot number hold other keys
             entries=sum(batch.num_rows for batches in content.values() for batch in batches),
             written_at=0.0,
             records=log.end.number,
@@ -257,7 +257,7 @@ def _restored(one: Stored, frames: list[Frame], epoch: Epoch) -> SlotState:
 
 
 def _number(one: Stored, name: str, values: list[Any], epoch: Epoch) -> list[pa.RecordBatch]:
-    """What a frame holds of a number that every slot gets."""
+    """The part of a frame for a number that every slot gets."""
     state = SlotState.heap()
     number = state.primitive(one.state_specs[name])
     assert isinstance(number, Number)
@@ -275,14 +275,14 @@ def _divide(
     slot: Slot,
     name: str,
 ) -> None:
-    """Give each row of a batch to its new slot; an empty batch to slots that get none."""
+    """Divide the rows of a batch among the new slots; slots without any get an empty batch."""
     one = change.operator
     keys = batch.select(list(one.key_types))
     for content in parts:
         content.setdefault(name, [batch.slice(0, 0)])
     if not batch.num_rows:
         return
-    # What the keys say of the old slots must be true; else they do not say it of the new ones.
+    # The hash must give the old slots correctly; otherwise it cannot be trusted for the new ones.
     if (homes.slots_of(one.name, keys, change.before) != slot).any():
         raise refusal(change, f"rows of its state {name!r} are not in the slots of their keys.")
     targets = homes.slots_of(one.name, keys, one.slots)
@@ -292,7 +292,7 @@ def _divide(
 
 
 def _accounts(change: Change, history: CommitHistory) -> list[list[LossRecord]]:
-    """The losses of each new slot."""
+    """Distribute the account of losses over the new slots."""
     one = change.operator
     of_errors = counted(one.state_specs.values())
     worst_may_count = len(of_errors) == 1 and of_errors[0].get("divergence") == "max"

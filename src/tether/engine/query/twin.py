@@ -66,9 +66,10 @@ def open_twin(
 
 
 def may_merge(plan: LanePlan) -> bool:
-    """Whether epochs whose output nobody needs may be run as one: their states are then the same.
+    """Whether several epochs may be run as one, with the same state at the end.
 
-    An operator behind another would get other rows; a window, or feedback, other epochs.
+    Not with several operators, where later ones would get other rows; nor with windows or feedback,
+    which depend on the number of the epoch.
     """
     settings, operators = plan.settings, plan.operators.values()
     alone = not settings.graph.edges and settings.copies is None
@@ -116,11 +117,11 @@ def _save_whole(runner: Runner[Any], epoch: Epoch) -> Statuses:
 
 
 def record_twin(runner: Runner[Any], epoch: Epoch, saved: Statuses) -> None:
-    """Declare what was saved a complete snapshot: from now on the twin's slots are the query's.
+    """Record what was saved as a complete snapshot: from now on the twin's slots are the query's.
 
     Raises:
-        BackupError: The record could not be written. Whether it is durable nobody knows: the query
-            must end, and its next start finds out.
+        BackupError: The record could not be written. It is not known whether it is durable, so the query
+            must end; its next start finds out.
     """
     keeper = runner.books.keeper
     runner.books.aside.become_main()

@@ -1,4 +1,4 @@
-"""Where a lost slot's state comes from: one finder for each recovery strategy that a policy can name."""
+"""Where a lost slot's state comes from: one finder for each recovery strategy."""
 
 from __future__ import annotations
 
@@ -30,34 +30,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a lost slot continues from, as read."""
+    """The data that a lost slot continues from."""
 
     version: Epoch
-    """The epoch at whose end the restored state counts as."""
+    """The restored state counts as that of the end of this epoch."""
     policy_state: Any
     frames: Sequence[Frame] = ()
     backup_epoch: Epoch = NEVER
     """The epoch that the newest of the frames is of."""
     failures: Failures = Failures(0)
     losses: frozenset[str] = frozenset()
-    """What the slot has lost before, by the lineages that were lost."""
+    """Earlier losses of the slot, by the lineages that were lost."""
     price: LossRecord | None = None
-    """What this loss costs; None where nothing was lost."""
+    """The cost of this loss; None where nothing was lost."""
     under: str = ""
-    """Terms that it was saved under, where what is logged from here on needs a whole state under those
-    of now; empty where that does not matter."""
+    """The terms that it was saved under, where rows logged from here on need a whole backup under the
+    current terms; otherwise empty."""
     stale: bool = False
-    """Whether epochs are missing from it, which somebody else has: what the slot gives is tentative."""
+    """Whether epochs are missing from it, which a twin reads again: until then the slot's output is
+    tentative."""
     full_bytes: int = 0
     log_bytes: int = 0
     unreadable: Sequence[str] = ()
     extra_bound: float = 0.0
     looked_up: float = field(default_factory=time.perf_counter)
-    """When it was known what to read, by the clock of ``perf_counter``."""
+    """Time at which it was known what to read, by ``perf_counter``."""
 
 
 def find(program: Program, slot: Slot, reason: str) -> Found:
-    """Find what a lost slot continues from, as the policy's recovery strategy says.
+    """Find what a lost slot continues from, by the policy's recovery strategy.
 
     Args:
         program: What all slots of the operator share.
@@ -68,7 +69,7 @@ def find(program: Program, slot: Slot, reason: str) -> Found:
         LostStateError: Only a rewind of the whole query can restore it.
         BackupUnreadableError: What is needed cannot be read, and the policy is exact: it never guesses.
             Or it has a bound, which would be infinite, and nobody has accepted that.
-        TetherError: The policy names a strategy that the engine does not know.
+        TetherError: The engine does not know the policy's strategy.
     """
     recovery = program.policy.recovery
     finder = _FINDERS.get(recovery)
@@ -106,7 +107,7 @@ def _exact_start(
 
 
 def _nothing(program: Program, slot: Slot, reason: str) -> Found:
-    """Without backups a lost slot starts again from nothing, and says so."""
+    """Without backups a lost slot starts again from the initial state, and reports that."""
     del reason
     control = program.control
     price = LossRecord(
@@ -124,7 +125,7 @@ def _nothing(program: Program, slot: Slot, reason: str) -> Found:
 
 @dataclass(frozen=True)
 class _Account:
-    """What the commit log says of a slot that is about to run the control's epoch."""
+    """The entries of the commit log for a slot that runs the control's epoch next."""
 
     history: CommitHistory
     facts: SlotFacts
@@ -134,7 +135,7 @@ class _Account:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Bytes of the full frame, and of those since."""
+        """Bytes of the full frame, and of the partial frames since."""
         lengths = [(one.frame.length if one.frame else 0, one.kind) for one in self.commits]
         full = sum(length for length, kind in lengths if kind == "full")
         return full, sum(length for length, _ in lengths) - full
@@ -159,7 +160,7 @@ def _chain(program: Program, slot: Slot, account: _Account) -> RestoredChain:
 
 
 def _newest_backup(program: Program, slot: Slot, reason: str) -> Found:
-    """The newest readable backup; what it lacks is a loss, unless nothing has changed since."""
+    """The newest readable backup. What it lacks is a loss, unless nothing has changed since."""
     del reason
     control, account = program.control, _account(program, slot)
     facts, chain = account.facts, _chain(program, slot, account)
@@ -206,16 +207,17 @@ def _is_whole(program: Program, facts: SlotFacts) -> bool:
     """Whether the committed frames are the state at the end of the epoch before: nothing was lost."""
     if facts.exact_epoch == program.control.epoch - 1:
         return True
-    # Where every change is backed up in its epoch, a backup of an earlier epoch is that too: nothing
-    # has changed since. It says nothing of epochs that were run under other terms.
+    # Where every change is backed up in its own epoch, an older backup is current too, because nothing
+    # has changed since. This does not hold for epochs that were run under other terms.
     every_change = program.policy.recovery.every_change and facts.under == program.terms
     return every_change and facts.exact_epoch is not None
 
 
 def _at_risk(program: Program, slot: Slot, facts: SlotFacts) -> float:
-    """The most that the lost state differed from its backup: what was durable says so.
+    """The most that the lost state differed from its backup, according to durable records.
 
-    Not what the policy of today would allow: the epoch before may have been run under another.
+    The threshold of the current policy is not used, because the previous epoch may have been run under
+    another one.
     """
     control = program.control
     at_the_end = facts.divergence if facts.epoch == control.epoch - 1 else None
@@ -224,7 +226,7 @@ def _at_risk(program: Program, slot: Slot, facts: SlotFacts) -> float:
 
 
 def _backup_to_replay_onto(program: Program, slot: Slot, reason: str) -> Found:
-    """The slot's own backup; the rows that were logged since are given to it again."""
+    """The slot's own backup; the rows logged since are replayed onto it."""
     del reason
     control, account = program.control, _account(program, slot)
     facts, chain = account.facts, _chain(program, slot, account)
@@ -235,8 +237,8 @@ def _backup_to_replay_onto(program: Program, slot: Slot, reason: str) -> Found:
     if facts.exact_epoch == control.epoch - 1:
         epoch, stored, under = epoch_before(control.epoch), facts.policy_state, facts.under
     else:
-        # Rows were logged under these terms only. So they must reach back to a whole state, and that
-        # is one which was written under them, or the state that operators start with.
+        # Rows were logged only under these terms. So they must reach back to a whole state: one that was
+        # # written under the same terms, or the initial state.
         logged = facts.under == program.terms and (base is None or base.under == program.terms)
         if not logged or (base is not None and not base.exact):
             raise BackupUnreadableError(
@@ -266,19 +268,19 @@ def _backup_to_replay_onto(program: Program, slot: Slot, reason: str) -> Found:
 def _part_of_snapshot(program: Program, slot: Slot, reason: str) -> Found:
     """The slot's part of the newest complete snapshot, if that is of the epoch before.
 
-    If it is older, the slot alone cannot help itself, and says so: the driver then takes the whole
-    query back.
+    If it is older, the slot cannot recover by itself, and reports that: the driver then rewinds the
+    whole query.
     """
     control, account = program.control, _account(program, slot)
     facts, snapshot = account.facts, account.history.complete_snapshot(control.epoch)
-    stale = slot in control.stale  # continues though epochs are missing: a twin has them
+    stale = slot in control.stale  # continues although epochs are missing, which a twin reads again
     if not stale and (snapshot is None or snapshot.epoch != control.epoch - 1):
         raise LostStateError(
             f"Slot {slot} of {control.operator!r} has lost its state before epoch {control.epoch}.",
             why=reason or "The resident state is not the one that the query continues with.",
             do="Nothing: the query goes back to its newest complete snapshot.",
         )
-    if snapshot is None:  # stale, and there is nothing older than the start
+    if snapshot is None:  # stale, and there is no snapshot: continue from the initial state
         first = policy_state_of(program, b"", "", Failures(0))
         return Found(version=epoch_before(control.epoch), policy_state=first, stale=True)
     part = read_part(program.open_store(), account.history, control.operator, slot, snapshot)

@@ -1,4 +1,4 @@
-"""The word by which a slot tells the driver that only a rewind can help."""
+"""The error by which a slot tells the driver that only a rewind can restore its state."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class LostStateError(TetherError):
-    """A slot's state is gone, and what is durable is older than the epoch before."""
+    """A slot's state is lost, and what is durable is older than the previous epoch."""
 
     code = "lost-state"
     there: Statuses | None = None
-    """What the slots said that have their state, where all were asked."""
+    """Reports of the slots that have their state, if all were probed."""
 
 
 def is_loss(error: BaseException) -> bool:
     """Whether an action failed because a slot has lost its state.
 
-    Spark flattens exceptions of tasks to text, so the text is all there is to go by.
+    Spark turns exceptions of tasks into text, so only the text can be examined.
 
     Example:
         >>> is_loss(RuntimeError("… tether.engine.recovery.lost.LostStateError: Slot 1 …"))
@@ -33,7 +33,7 @@ def is_loss(error: BaseException) -> bool:
 
 
 def what_was_lost(error: BaseException) -> str:
-    """What the slot said, out of the text that Spark made of it.
+    """The slot's message, found in Spark's text.
 
     Example:
         >>> what_was_lost(RuntimeError("… LostStateError: Slot 1 is lost. Why: a kill. What …"))

@@ -1,12 +1,12 @@
-"""A slot whose resident state is gone: from what is durable to a state that can continue.
+"""Recovers a slot whose resident state is lost, from what is durable.
 
 AF-Stream 2019 §3.4.3, for every policy: find → read → apply → replay → price → continue. What differs
 between policies is where the state comes from (:mod:`tether.engine.recovery.found`), and whether
-logged rows are replayed onto it. Frames of the epoch that is about to run, or later ones, are never
-used: their rows come again.
+logged rows are replayed onto it. Frames of the epoch that runs next, or of later ones, are never used,
+because their rows are read again.
 
-What the loss cost is a figure from here on. It is told to the operator, reported to the driver, and
-durable with the commit record of this epoch, before the host can commit it. Should anything die before
+The cost of the loss is computed once, here. It is passed to the operator, reported to the driver, and
+durable with the commit record of this epoch, before the host can commit it. If anything dies before
 that, the epoch is run again from the same backup, and finds the same loss.
 """
 
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 
 class RecoveredSlot(NamedTuple):
-    """A slot that has its state again."""
+    """The outcome of a recovery."""
 
     memory: SlotMemory
     report: RecoveryReport
     loss: Loss | None
-    """What the operator is told; None where nothing was lost."""
+    """The loss as the operator is told; None where nothing was lost."""
     asked: tuple[Instruction, ...] = ()
-    """What the policy asks for before the slot continues."""
+    """The policy's instructions, to be carried out before the slot continues."""
 
 
 def recover(program: Program, resident: Resident, slot: Slot, attempt: str) -> RecoveredSlot:
-    """Fill a new state with what is durable from before the epoch, and price what was lost.
+    """Restore the state from what is durable before the epoch, and determine the cost of the loss.
 
     Raises:
         LostStateError: Only a rewind of the whole query can restore it.
-        BackupUnreadableError: What is needed cannot be read, and the policy is exact: it never guesses.
-            Or it has a bound, which would be infinite, and nobody has accepted that.
+        BackupUnreadableError: Needed data cannot be read, and the policy is exact; or the bound would
+            become infinite, and the user has not accepted that.
     """
     policy, control, began = program.policy, program.control, time.perf_counter()
     at_first = replace(program, control=structs.replace(control, epoch=control.first))
@@ -63,9 +63,9 @@ def recover(program: Program, resident: Resident, slot: Slot, attempt: str) -> R
     state = resident.create()
     for frame in found.frames:
         state.restore(frame.parts)
-    # The lineage is new, and the driver learns it only at the end of the epoch: whoever finds this
-    # state after a crash in the middle of a replay does not use it.
-    # Where several epochs come as one, it then is the state before their number.
+    # The driver learns the new lineage only at the end of the epoch. So if the process crashes in the
+    # middle of a replay, the unfinished state is not accepted afterwards. Where several epochs come as
+    # one, it then is the state before their number.
     version = found.version if control.after is None else epoch_before(control.epoch)
     resident.finish(version, _memory(program, attempt, found, found.policy_state))
     applied = time.perf_counter()
@@ -105,7 +105,7 @@ def recover(program: Program, resident: Resident, slot: Slot, attempt: str) -> R
 
 
 def rewound_to_start(reason: str) -> RecoveryReport:
-    """The report of a slot that goes back to the state that operators start with."""
+    """The report of a slot that goes back to the initial state."""
     return RecoveryReport(
         reason=reason or "the query was taken back to its start",
         backup_epoch=NEVER,
@@ -137,7 +137,7 @@ def _memory(
         failures=Failures(found.failures + fails),
         losses=Failures(len(lost)),
         policy_state=encode_policy_state(policy_state),
-        # Under other terms than now the slot begins with a whole backup, as after a restart with them.
+        # If the terms have changed, the slot begins with a whole backup, as after a restart.
         under=found.under or program.terms,
         sequence=FrameNumber(1 + max((frame.header.sequence for frame in found.frames), default=0)),
         log_bytes=found.log_bytes,
@@ -147,7 +147,7 @@ def _memory(
 
 
 def _told(report: RecoveryReport, memory: SlotMemory, slot: Slot, theta: float) -> Loss | None:
-    """What the operator is told of a loss."""
+    """The loss as the operator is told."""
     record = report.loss
     if record is None:
         return None

@@ -1,4 +1,4 @@
-"""Giving a restored slot its logged rows once more, epoch by epoch, to the state that it lost."""
+"""Replays logged rows into a restored slot, epoch by epoch, until it has the state that it lost."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def replay(
     logged: Mapping[Epoch, Frame],
     policy_state: Any,
 ) -> tuple[Any, int]:
-    """Run the epochs since the backup again, on the state and nothing else.
+    """Run the epochs since the backup again; only the state is changed.
 
-    What the operator emits and sends back is dropped: it was delivered when the epochs ran first. The
+    The operator's output and feedback are dropped: they were delivered when the epochs ran first. The
     same rows in the same order and batches give the same state, for an operator that computes from
     nothing but its rows and its state.
 
@@ -51,11 +51,11 @@ def replay(
         program: What all slots of the operator share.
         resident: The state, as of the backup.
         slot: Number of the slot.
-        logged: What the slot was given in each epoch since; nothing where there is no entry.
-        policy_state: The policy's memory as of the backup.
+        logged: The input of the slot in each epoch since; an epoch without an entry had none.
+        policy_state: The policy's state as of the backup.
 
     Returns:
-        The policy's memory as of the epoch before the control's, and the number of rows.
+        The policy's state as of the epoch before the control's, and the number of rows.
     """
     state, watch, rows = resident.state, _Replaying(program, slot), 0
     for epoch in map(Epoch, range(state.version + 1, program.control.epoch)):
@@ -71,7 +71,7 @@ def replay(
         given = EpochInput(parts.get(ROWS, ()), parts.get(FEEDBACK, ()), ended)
         out = Output(program.output_schema, program.feedback_schema)
         applied = to_the_end(call_hooks(resident.operator, given, out, watch))
-        # What the policy asked for then was done then.
+        # The policy's instructions were carried out when the epochs ran first.
         event = EpochApplied(epoch=epoch, divergence=0.0, items=applied.rows)
         policy_state, _ = program.policy.step(policy_state, event, program.placement)
         state.commit(epoch)

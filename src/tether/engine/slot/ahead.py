@@ -1,16 +1,16 @@
-"""A slot's work ahead of the query: rows of which some are missing, on state that is thrown away later.
+"""A slot's work ahead of the query, on incomplete input, with state that is dropped later.
 
 DPC 2005 §3.4: to go back to the state before a failure there are two ways, and both are here.
 
 - *checkpoint*: the work is done on a copy of the slot's state, made in memory when the first such rows
-  come. The slot's own state stays at the last stable epoch, and can take the next one at any time.
-- *undo*: the work is done in place. It is an epoch that is begun and never committed, in as many steps
-  as rows are given to it; so the journal holds every old value, and the slot's next stable
-  epoch finds half an epoch applied and rolls it back, as after a kill.
+  come. The slot's own state stays at the last stable epoch, and can be given the next one at any time.
+- *undo*: the work is done in place. It is an epoch that is begun, in one or more steps, and never
+  committed. So the journal holds every old value, and the slot's next stable epoch finds an epoch half
+  applied and rolls it back, as after a kill.
 
 In both the work belongs to the epoch after the last stable one, and nothing of it becomes durable. A
-state that was lost, or left half done by a task that died, begins again from the last stable epoch: its
-answers then lack what was given to it before, which is all that is lost.
+state that was lost, or left incomplete by a task that died, starts again from the last stable epoch. Its
+tentative answers then lack the rows that were given to it before; nothing else is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tether.operator import EndedWindow
 
 AT_WORK = -1
-"""Turn of a state that a task is working on, or was when it died."""
+"""The turn of a state while a task works on it, and after a task has died in the middle."""
 
 
 class SlotAhead(SlotBesideEpochs):
@@ -48,7 +48,7 @@ class SlotAhead(SlotBesideEpochs):
         return self._control.ahead
 
     def run_ahead(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Apply rows of which some are missing; give the operator's output; then set ``status``."""
+        """Apply incomplete input; yield the operator's output; then set ``status``."""
         if self._program.reach("before-attach", self._slot):
             self._host.forget(self._program, self._resident_id)
         with self._host.attached(self._program, self._resident_id) as resident:
@@ -75,7 +75,7 @@ class SlotAhead(SlotBesideEpochs):
             self.status = self._held(resident, memory)
 
     def copy(self) -> None:
-        """Let the work go on in a copy: of the slot's own state, with all that was applied to it."""
+        """Continue in a copy of the slot's own state, with all changes so far."""
         with self._host.attached(self._program, self._resident_id) as resident:
             resident.copy_own(lambda own: self._last_turn(own) not in (None, AT_WORK))
             if resident.found:
@@ -84,7 +84,7 @@ class SlotAhead(SlotBesideEpochs):
     # ---- inside --------------------------------------------------------------------------------
 
     def _held(self, resident: Resident, memory: SlotMemory) -> SlotStatus:
-        """The slot's account, with the memory that this work takes beside the slot's own state."""
+        """The slot's report, with the memory that this work takes beside the slot's own state."""
         status = self._status_of(resident, Draft(memory, self._policy_state(memory)))
         if not self._ahead.in_place:
             return status
@@ -97,19 +97,19 @@ class SlotAhead(SlotBesideEpochs):
         return ended_windows(self._program.window, epoch, memory.items, rows_in, clock)
 
     def _continues(self, resident: Resident) -> bool:
-        """Whether this state has taken all that the run has given to the slot so far."""
-        # One that this turn has changed already has seen the rows: a task is run a second time.
+        """Whether this state has applied all rows that the run has given to the slot so far."""
+        # This turn has changed the state already: the task is run a second time.
         return self._last_turn(resident) not in (None, AT_WORK, self._control.turn)
 
     def _last_turn(self, resident: Resident) -> int | None:
-        """The turn in which this run worked on the state last; None where it never did."""
+        """The last turn in which this run worked on the state; None if there is none."""
         if not resident.applying or resident.state.epoch != self._control.epoch:
             return None
         known = resident.memory().ahead
         return known[1] if known is not None and known[0] == self._ahead.name else None
 
     def _begin_ahead(self, resident: Resident) -> None:
-        """Bring the state to the end of the last stable epoch, and begin."""
+        """Bring the state to the end of the last stable epoch, and begin the run ahead."""
         control, base = self._control, epoch_before(self._control.epoch)
         if resident.applying:
             resident.state.rollback()
@@ -127,11 +127,11 @@ class SlotAhead(SlotBesideEpochs):
             resident.finish(base, SlotMemory(lineage=Lineage(self._attempt)))
             memory = resident.memory()
         elif memory is None:
-            # Its lineage is nobody's, so the query itself never continues with this state.
+            # A lineage that is never expected, so that the query itself never continues with this state.
             memory = recover(self._program, resident, self._slot, self._attempt).memory
         memory = msgspec.structs.replace(memory, ahead=(self._ahead.name, AT_WORK))
         if not self._ahead.in_place:
-            resident.remember(memory)  # before the epoch begins: a rollback leaves it there
+            resident.remember(memory)  # set before the epoch begins, so that a rollback keeps it
         resident.state.begin(control.epoch)
 
     def _own(self, resident: Resident) -> bool:

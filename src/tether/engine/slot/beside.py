@@ -1,8 +1,7 @@
-"""What a slot does beside running epochs: make its state durable, give its rows, or stay as it is.
+"""What a slot does apart from running epochs: make its state durable, return its rows, or keep it.
 
 After a loss under barrier snapshots only some slots go back, where that is enough (ABS 2015 §5). The
-others are asked whether they are still there, and stay where they are while the rows of epochs that
-they have applied pass them by once more.
+others are probed, and keep their state while epochs that they have applied are run again.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ if TYPE_CHECKING:
 
 
 class SlotBesideEpochs(SlotEpoch):
-    """One slot's work that no epoch's rows are applied in; arguments as for ``SlotEpoch``."""
+    """The work of one slot in which no rows are applied; arguments as for ``SlotEpoch``."""
 
     def flush(self) -> None:
         """Back up what is not durable yet, as of the last committed epoch; then set ``status``.
 
-        The arena is not used after this: its state is of another lineage from here on, and is
-        rolled back, so that what it thinks is durable stays true of its own.
+        The arena is not used after this: what was saved is of a new lineage. Its own state is rolled
+        back, so that its account of what is durable stays true.
         """
         with self._at_last_commit() as resident:
             if resident is None:
-                return  # nothing here to save: the backup is all there is
+                return  # there is no state to save: the backup stays the newest
             state, epoch, memory = resident.state, self._control.epoch, resident.memory()
             draft = Draft(memory, self._policy_state(memory))
             divergence = state.divergence(exact=True)
             state.begin(epoch + 1)
             policy = Interpreter(self._writer, resident)
-            if self._control.snapshot is not None:  # what is flushed is a snapshot, and all wait
+            if self._control.snapshot is not None:  # the flush is part of a snapshot
                 policy.tell(draft, self._aligned())
             else:
                 policy.tell(draft, Flushed(epoch=epoch, divergence=divergence))
@@ -59,7 +58,7 @@ class SlotBesideEpochs(SlotEpoch):
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows of the table that the control asks for, as of the last committed epoch.
 
-        They are read from a private view: the epoch that the stream is at now stays as it is.
+        They are read from a private view, so the current epoch is not disturbed.
 
         Raises:
             StaleOutputError: The slot is at another epoch by now, or has no state.
@@ -86,7 +85,7 @@ class SlotBesideEpochs(SlotEpoch):
 
     @contextmanager
     def _at_last_commit(self) -> Iterator[Resident | None]:
-        """The resident state at the end of the control's epoch; None where it is not there."""
+        """The resident state as of the end of the control's epoch; None where it is missing."""
         epoch = self._control.epoch
         with self._host.attached(self._program, self._resident_id) as resident:
             if resident.found and (resident.applying or resident.state.version == epoch + 1):
@@ -102,7 +101,7 @@ class SlotBesideEpochs(SlotEpoch):
                 self.status = msgspec.structs.replace(status, room=resident.room())
 
     def skip(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Let the rows of an epoch pass by a slot that has no state; then set ``status``."""
+        """Skip the rows of an epoch in a slot that has no state; then set ``status``."""
         control = self._control
         rows = sum(batch.num_rows for batch in batches)
         self.status = SlotStatus(
@@ -130,12 +129,12 @@ class SlotBesideEpochs(SlotEpoch):
         )
 
     def stay(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Let the rows of an epoch pass that the state has seen; then set ``status``.
+        """Skip the rows of an epoch that the state has already applied; then set ``status``.
 
         Raises:
-            LostStateError: It has gone meanwhile.
+            LostStateError: The state has been lost meanwhile.
         """
-        for _ in batches:  # a worker that leaves input unread is not used again by Spark
+        for _ in batches:  # Spark does not reuse a worker that leaves input unread
             pass
         if self._program.reach("before-attach", self._slot):
             self._host.forget(self._program, self._resident_id)

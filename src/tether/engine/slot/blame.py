@@ -1,4 +1,4 @@
-"""An exception of the user's code says whose it is, and where it happened."""
+"""Adds to an exception of the user's code where it happened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tether.engine.slot.misplaced import MisplacedRowsError
 
 
 def blamed(where: str, error: Exception) -> Exception:
-    """Name operator, slot and epoch in whatever the user's code raised.
+    """Add operator, slot and epoch to an exception of the user's code.
 
     Args:
         where: Operator, slot and epoch.

@@ -1,16 +1,16 @@
 """The epoch protocol of one slot, step by step. Knows nothing of Spark: rows in, rows out.
 
-1. attach: find the resident state. Its version is the last epoch applied. One behind the epoch:
-   continue. Half of this epoch, or all of it from an earlier turn: a retry; roll back. All of it in this
-   turn: only its output is wanted again, from a private view. Missing, older, or of another lineage:
-   a loss; recover.
-2. process the rows. Every touched entry's old value is in the journal before it changes.
+1. attach: find the resident state. Its version is the last epoch applied. If it is the previous epoch:
+   continue. If this epoch is applied in part, or in whole by an earlier turn: a retry; roll back. If it
+   is applied in whole by this turn: only the output is needed again; compute it on a private view. If
+   the state is missing, older, or of another lineage: a loss; recover.
+2. process the rows. The old value of every entry is in the journal before the entry changes.
 3. commit: the policy says what must be durable before the task may succeed. Then the version
    becomes this epoch.
 4. report to the driver, which commits the epoch once all slots have reported.
 
-A process may die between any two instructions: the next attach finds either the end of an epoch or
-one that can be rolled back to it.
+A process may die between any two instructions: the next attach finds either the end of an epoch, or an
+epoch that can be rolled back.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SlotEpoch(Watch):
         self.status: SlotStatus | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Apply the epoch to the slot's state; give the operator's output; then set ``status``."""
+        """Apply the epoch to the slot's state; yield the operator's output; then set ``status``."""
         if self._program.reach("before-attach", self._slot):
             self._host.forget(self._program, self._resident_id)
         with self._host.attached(self._program, self._resident_id) as resident:
@@ -116,7 +116,7 @@ class SlotEpoch(Watch):
     def _apply(
         self, operator: Operator, memory: SlotMemory, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Call the operator's hooks for this epoch; give what it emits."""
+        """Call the operator's hooks for this epoch; yield what it emits."""
         out = Output(self._program.output_schema, self._program.feedback_schema)
         given = EpochInput(
             rows=batches,
@@ -130,7 +130,7 @@ class SlotEpoch(Watch):
     def _look_again(
         self, resident: Resident, done: EpochDone, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Give the output of an epoch that is done once more, and the same report."""
+        """Yield the output of a finished epoch once more, and set the same report."""
         view = resident.private_view()
         view.state.rollback()
         memory = view.memory()
@@ -145,7 +145,7 @@ class SlotEpoch(Watch):
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
-        """An exception of the user's code says whose it is, and where it happened."""
+        """Add operator, slot and epoch to exceptions of the user's code."""
         try:
             yield
         except Exception as error:
@@ -154,23 +154,23 @@ class SlotEpoch(Watch):
             raise blamed(where, error) from error
 
     def arrived(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Note the rows' event times; give the batch as the operator is to see it."""
+        """Note the rows' event times; return the batch as the operator gets it."""
         if (column := self._program.event_time) is not None:
             self._event_times = joined(self._event_times, span_of(batch[column]))
         return self._program.seen(batch)
 
     def spent(self, on: Literal["process", "wait"]) -> None:
-        """Charge the time since the last mark."""
+        """Charge the time since the last mark to the operator's code or to waiting."""
         self._phases.end(on)
 
     def processed(self) -> None:
-        """A fault may wait between two batches."""
+        """Let a planned fault strike between two batches."""
         self._program.reach("halfway", self._slot)
 
     # ---- 1. attach -----------------------------------------------------------------------------
 
     def _ready(self, resident: Resident) -> Draft:
-        """Bring the resident state to the end of the epoch before, and open this one."""
+        """Bring the resident state to the end of the previous epoch, and begin this one."""
         control = self._control
         if resident.found and (resident.applying or resident.state.version == control.epoch):
             resident.state.rollback()
@@ -198,7 +198,7 @@ class SlotEpoch(Watch):
         return draft
 
     def _begin(self, resident: Resident, memory: SlotMemory) -> Draft:
-        """Open the epoch; from here on the state says whose turn it is."""
+        """Begin the epoch; from here on the state contains the run and turn of this task."""
         control = self._control
         resident.state.begin(control.epoch)
         memory = msgspec.structs.replace(memory, run=control.run, turn=control.turn)
@@ -215,7 +215,7 @@ class SlotEpoch(Watch):
         """The query's first epoch: for the first time, or again after a rewind to the start."""
         epoch, memory = self._control.epoch, SlotMemory()
         if self._control.expects(self._slot, self._seat) not in (None, GENESIS):
-            # States of the first time must not be taken for those of the second.
+            # A new lineage, so that states from before the rewind are not accepted.
             memory = SlotMemory(lineage=Lineage(self._attempt))
             self._recovery = rewound_to_start(resident.reason)
         resident.create()
@@ -241,7 +241,7 @@ class SlotEpoch(Watch):
     def _log(
         self, policy: Interpreter, draft: Draft, batches: Iterable[pa.RecordBatch]
     ) -> Iterable[pa.RecordBatch]:
-        """Make the epoch's rows, and all else that it works on, durable before it begins."""
+        """Make the epoch's rows and its other input durable before it begins."""
         window, rows = self._program.window, list(batches)
         self._phases.end("wait")
         by_time = window is not None and window.by == "seconds"
@@ -257,7 +257,7 @@ class SlotEpoch(Watch):
     # ---- 3. commit -----------------------------------------------------------------------------
 
     def _commit(self, policy: Interpreter, resident: Resident, draft: Draft) -> None:
-        """The policy says what must be durable before the epoch may count; then it counts."""
+        """Make durable what the policy asks for, then mark the epoch as applied."""
         state, control, rows_in = resident.state, self._control, self._applied.rows
         before = draft.memory
         changed_terms = bool(before.policy_state) and before.under != self._program.terms
@@ -267,14 +267,15 @@ class SlotEpoch(Watch):
         )
         event = self._epoch_applied(state, draft)
         if changed_terms and self._policy.keeps_backups and not self._policy.recovery.rewinds:
-            # What the state takes for durable, an earlier policy may have written into a snapshot that
-            # was never completed. And rows that are logged from here on need a whole state of here.
+            # An earlier policy may have written state into a snapshot that was never completed, and
+            # marked it as durable. And rows that are logged from here on need a whole backup to be
+            # replayed on.
             draft.policy_state, _ = self._policy.step(draft.policy_state, event, self._placement)
             policy.back_up_whole(draft, BackUpState(target=0.0, cause="flush"))
         else:
             policy.tell(draft, event)
         for window in self._applied.ended:
-            # The backup that was just written stands: what windows give back, later epochs use.
+            # This epoch's backup stays as it is: a θ that a window restores is used by later epochs.
             policy.tell(draft, WindowEnd(epoch=control.epoch, end=window.end))
         if (work := draft.memory.part) is not None and (done := resident.look(work)) is not None:
             draft.part_done = done
@@ -311,7 +312,7 @@ class SlotEpoch(Watch):
         )
 
     def _aligned(self) -> BarrierAligned:
-        """The barrier of a snapshot ends the epoch: in epochs, all channels bring it at once."""
+        """The event of the barrier that ends the epoch; in epochs all channels bring it at once."""
         barrier = self._control.snapshot
         assert barrier is not None
         return BarrierAligned(
@@ -319,21 +320,21 @@ class SlotEpoch(Watch):
         )
 
     def _status_of(self, resident: Resident, draft: Draft) -> SlotStatus:
-        """The slot's account of the epoch.
+        """The slot's report of the epoch.
 
         Raises:
-            ArenaError: It would break the promise about the divergence.
+            ArenaError: The divergence would be above its threshold.
         """
         state, memory = resident.state, draft.memory
         theta = self._policy.threshold(draft.policy_state, self._placement)
-        # Parts count only once all slots have theirs, so a slot never knows what is durable.
+        # A part counts only when the parts of all slots are durable, which a slot does not know.
         knows = self._policy.keeps_backups and not self._policy.recovery.rewinds
-        knows = knows and self._control.ahead is None  # of that run nothing is to be durable
+        knows = knows and self._control.ahead is None  # a run ahead is never durable
         divergence = state.divergence() if knows else math.inf
         if knows and divergence > theta:
             divergence = state.divergence(exact=True)
             if divergence > theta:
-                # A broken promise must never be committed silently.
+                # Never commit an epoch that breaks the bound.
                 raise ArenaError(
                     f"Slot {self._slot} of {self._control.operator} would end epoch "
                     f"{self._control.epoch} with divergence {divergence}, above its threshold {theta}.",

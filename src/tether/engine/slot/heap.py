@@ -1,7 +1,7 @@
 """Resident state on the heap of one process: for local pipelines and the simulator.
 
-The same primitives, journal and rollback as in an arena; only other processes cannot reach it. So what
-a task leaves half done, when it raises in the middle, is found and rolled back by the next one.
+It has the same primitives, journal and rollback as an arena, but other processes cannot reach it. If a
+task raises in the middle of an epoch, the next task finds the epoch half applied and rolls it back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Key = tuple[str, int]
 
 @dataclass
 class _Kept:
-    """What is resident of one slot."""
+    """The resident data of one slot."""
 
     bound: BoundState | None = None
     note: bytes = b""
@@ -43,7 +43,7 @@ class HeapHost:
     """Keeps the resident states of slots in this process.
 
     Args:
-        operators: By name, as they were bound to their input; every slot works on a copy of its own.
+        operators: By name, as they were bound to their input; every slot uses its own copy.
         executor: What reports call it.
     """
 
@@ -57,7 +57,7 @@ class HeapHost:
         return self._executor
 
     def at(self, executor: str) -> HeapHost:
-        """The same states, for a task that runs elsewhere."""
+        """The same states, for a task on another executor."""
         there = HeapHost(self._operators, executor)
         there._kept = self._kept
         return there
@@ -149,11 +149,11 @@ class HeapResident(Resident):
         parts: Mapping[str, Sequence[pa.RecordBatch]],
         number: int,
     ) -> PartAtWork:
-        """Write it now, and let a later epoch find out: as if the writer had been fast."""
+        """Write it at once. A later epoch asks for the result, as with a writer in the background."""
         try:
             program.reach("during-writing", header.slot)
             done = PartDone(number=number, ref=program.open_store().append(header, parts))
-        except Exception as error:  # whatever it is, it is told as a writer would
+        except Exception as error:  # any failure is reported as a writer in the background would
             done = PartDone(number=number, failed=f"{type(error).__name__}: {error}")
         self._kept.written[header.attempt] = done
         return PartAtWork(number=number, attempt=header.attempt, writer=(0, ""))

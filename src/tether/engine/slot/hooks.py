@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Applied(NamedTuple):
-    """What an epoch's hooks have seen."""
+    """The input that an epoch's hooks have processed."""
 
     rows: int
     """Rows that came in."""
@@ -32,21 +32,21 @@ class Applied(NamedTuple):
 
 
 class Watch:
-    """Is told how far the hooks have come; this one does not listen."""
+    """Gets told the progress of the hooks; this base class ignores it."""
 
     def blaming(self) -> AbstractContextManager[Any]:
         """Around each call of the user's code."""
         return nullcontext()
 
     def arrived(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch has come; gives what the operator is to see of it."""
+        """A batch has arrived; returns it as the operator gets it."""
         return batch
 
     def spent(self, on: Literal["process", "wait"]) -> None:
-        """The time since the last call went into the user's code, or into waiting for others."""
+        """The time since the last call was spent in the user's code, or waiting for input."""
 
     def processed(self) -> None:
-        """A batch has been processed; its output is not out yet."""
+        """A batch has been processed; its output has not been passed on yet."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class EpochInput:
     Args:
         rows: Its rows, in batches.
         feedback: Items that were sent to it.
-        ended: Windows that end with the epoch, seeing how many rows came in.
+        ended: Gives the windows that end with the epoch, from the number of its rows.
     """
 
     rows: Iterable[pa.RecordBatch]
@@ -67,15 +67,15 @@ class EpochInput:
 def call_hooks(
     operator: Operator, given: EpochInput, out: Output, watch: Watch | None = None
 ) -> Generator[pa.RecordBatch, None, Applied]:
-    """Call an operator's hooks for one epoch; gives what it emits, as it emits it.
+    """Call an operator's hooks for one epoch; yield its output as it emits it.
 
     Feedback that it sends stays in ``out``.
 
     Args:
         operator: Bound to its state, in which the epoch has begun.
         given: What it gets.
-        out: Where it writes.
-        watch: Is told how far it is.
+        out: Collects its output.
+        watch: Gets told the progress.
     """
     watch, rows = watch or Watch(), 0
     for items in given.feedback:

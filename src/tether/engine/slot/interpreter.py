@@ -1,4 +1,4 @@
-"""Carries out what a policy asks for. The only place that does, for every policy and every host."""
+"""Carries out the instructions of policies: the only place that does, for all policies and hosts."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class Arrived:
-    """What a slot is about to be given in an epoch, where it must be logged first."""
+    """The input of a slot for an epoch, where it must be logged before it is processed."""
 
     rows: Sequence[pa.RecordBatch] = ()
     feedback: Sequence[pa.RecordBatch] = ()
     ended: Sequence[EndedWindow] = ()
-    """Windows that event time has ended, which no later epoch can find out again."""
+    """Windows ended by event time. They are logged because a later epoch could not derive them again."""
 
     @property
     def items(self) -> int:
-        """How many things there are to log."""
+        """Number of things to log."""
         rows = sum(int(batch.num_rows) for batch in (*self.rows, *self.feedback))
         return rows + len(self.ended)
 
 
 @dataclass
 class Draft:
-    """What an epoch of a slot has come to so far. It counts when the epoch is committed."""
+    """The result of a slot's epoch so far. It counts when the epoch is committed."""
 
     memory: SlotMemory
     policy_state: Any
@@ -58,7 +58,7 @@ class Draft:
 
 
 class Interpreter:
-    """Tells a slot's policy what happens, and does what it asks for.
+    """Passes events to a slot's policy, and carries out its instructions.
 
     Args:
         writer: Writes the slot's frames.
@@ -69,10 +69,10 @@ class Interpreter:
         self._writer, self._resident = writer, resident
 
     def tell(self, draft: Draft, event: Event) -> None:
-        """Let the policy take an event in, and carry out what it asks for, in order.
+        """Pass an event to the policy, and carry out its instructions in order.
 
         Raises:
-            TetherError: It asked for something that nobody knows how to do.
+            TetherError: It gave an instruction that is not known.
         """
         program = self._writer.program
         draft.policy_state, asked = program.policy.step(
@@ -106,20 +106,20 @@ class Interpreter:
                     )
 
     def back_up_whole(self, draft: Draft, instruction: BackUpState) -> None:
-        """Write all of the state, whatever is needed."""
+        """Write the whole state, whatever the instruction asks for."""
         draft.memory = abandon_early(self._resident, draft.memory)
         draft.frame, draft.memory = self._writer.back_up(
             self._resident, draft.memory, instruction, whole=True
         )
 
     def _back_up(self, draft: Draft, instruction: BackUpState) -> None:
-        """Back up now, or begin to."""
+        """Write a backup, or begin to write it."""
         resident, memory = self._resident, draft.memory
         if not instruction.wait and not needs_compaction(memory):
             draft.memory = begin_early(self._writer, resident, memory, instruction)
             return
         memory = abandon_early(resident, memory)
-        # An epoch names one frame of a slot: in place of one that counts already, only a whole image.
+        # An epoch names one frame of a slot. Another one can replace it only if it is a whole image.
         whole = draft.frame is not None
         frame, draft.memory = self._writer.back_up(resident, memory, instruction, whole=whole)
         draft.frame = frame or draft.frame
@@ -128,7 +128,7 @@ class Interpreter:
         barrier = self._writer.program.control.snapshot
         waits = barrier is not None and barrier.waits
         taking = msgspec.structs.replace(instruction, wait=instruction.wait or waits)
-        # What is known of an earlier part is not told any more: its snapshot is over.
+        # An earlier part is not reported any more, because its snapshot has been given up.
         draft.part, draft.part_done, draft.memory = self._writer.take_part(
             self._resident, draft.memory, taking
         )

@@ -1,4 +1,4 @@
-"""A policy's memory of a slot, as the bytes that are kept beside the state and in commit records."""
+"""A policy's state for a slot, encoded for the memory beside the state and for commit records."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def _decoder(state_type: type[SlotPolicyState]) -> msgspec.msgpack.Decoder[Any]:
 def policy_state_of(
     program: Program, stored: bytes, under: str, losses: Failures, items: int | None = None
 ) -> Any:
-    """What the program's policy knows of a slot.
+    """The state of the program's policy for a slot.
 
     Args:
         program: With the policy in force now.
         stored: What was stored; nothing where the slot has never committed.
-        under: Name of the terms that this belongs to. Under others it is not simply continued: it may
-            speak of another budget, and of places in another window.
+        under: Name of the terms that this belongs to. If the current terms differ, it cannot simply be
+            continued, because it may refer to another budget, or to positions in another window.
         losses: How many losses the slot has had, under whatever terms.
-        items: Rows that the slot has taken in, where the caller knows better than what was stored.
+        items: Rows that the slot has processed, where the caller has a newer number than the stored one.
     """
     policy = program.policy
     if under == program.terms:

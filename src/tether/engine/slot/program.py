@@ -1,4 +1,4 @@
-"""What a slot's task needs beyond its rows, packed once per epoch for all slots alike."""
+"""What a slot's task needs in addition to its rows, packed once per epoch for all slots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class HeldStore:
-    """A store that the slots' own process holds: they need not open it."""
+    """A store that is already open in the slots' own process."""
 
     store: BackupStore
 
@@ -50,24 +50,25 @@ class Program:
     event_time: str | None = None
     """Column with the rows' event time, where the operator has one."""
     drops_event_time: bool = False
-    """Whether that column was added for the clock only, and is not the operator's to see."""
+    """Whether that column was added for the clock only, and is removed before the operator gets the
+    rows."""
 
     @cached_property
     def terms(self) -> str:
-        """Name of the terms that slots are under now: what their thresholds depend on."""
+        """Name of the current terms: everything that the slots' thresholds depend on."""
         return terms_of(self.policy, self.placement)
 
     def seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as the operator is to see it."""
+        """The batch as the operator gets it."""
         if self.event_time is None or not self.drops_event_time:
             return batch
         return batch.drop_columns([self.event_time])
 
     def reach(self, point: Point, slot: Slot) -> bool:
-        """A slot has come to a point of the protocol: let a fault that waits there strike.
+        """A slot has reached a point of the protocol: let a fault that is planned there strike.
 
         Returns:
-            Whether the slot is to forget its resident state.
+            Whether the slot must drop its resident state.
         """
         control = self.control
         return reach(self.faults, point, slot, control.epoch, control.operator)
@@ -85,11 +86,11 @@ class Program:
             )
         if isinstance(self.store, HeldStore):
             return self.store.store
-        # By value, for an address comes with every epoch; its options cannot be hashed.
+        # Keyed by value: a new address object arrives with every epoch, and it cannot be hashed.
         key = pickle.dumps((self.store, self.faults))
         if key not in _opened:
-            # The module that the operator comes from may be the one that makes the store's kind of
-            # address known to fsspec, and this may be the first that the process sees of it.
+            # Importing the operator's module may register the store's protocol with fsspec, and this
+            # process may not have imported it yet.
             pickle.loads(self.operator)  # noqa: S301 - the query's own
             _opened[key] = with_trouble(
                 self.store.open(), self.faults, self.store.url, points=SLOT_STORE_POINTS
@@ -101,7 +102,7 @@ class Program:
 
         Raises:
             BackupError: It is older than what the driver has committed. Spark tries again, and a store
-                that was only late will have caught up.
+                that was only late is up to date by then.
         """
         log = self.open_store().read_commits()
         known = self.control.log_end
@@ -117,4 +118,5 @@ class Program:
 
 
 _opened: dict[bytes, BackupStore] = {}
-"""Stores that this process has open: a slot's log file is continued, not begun, every epoch."""
+"""Stores that are open in this process, so that a slot's log file is continued and not started in every
+epoch."""

@@ -1,4 +1,4 @@
-"""A slot's resident state while a task works on it: what the slot protocol needs, wherever it is kept.
+"""A slot's resident state while a task works on it, wherever it is kept.
 
 Two kinds: in an arena of memory-mapped files that any process of the node can attach to
 (:mod:`tether.engine.slot.residents`), and on the heap of one process (:mod:`tether.engine.slot.heap`).
@@ -35,7 +35,7 @@ class BoundState(NamedTuple):
     operator: Operator
 
     def memory(self) -> SlotMemory:
-        """What the slot remembered when the state was as it is now."""
+        """The slot's memory as of this state."""
         return decode_memory(self.state.blob)
 
 
@@ -47,7 +47,7 @@ def bound(program: Program, state: SlotState) -> BoundState:
 
 
 class Resident(ABC):
-    """One slot's resident state: there, or not (yet)."""
+    """One slot's resident state, which may be missing."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -81,7 +81,7 @@ class Resident(ABC):
 
     @property
     def applying(self) -> bool:
-        """Whether an epoch was half applied when its process died."""
+        """Whether a process died in the middle of applying an epoch."""
         return self.bound is not None and self.state.phase == Phase.APPLYING
 
     def memory(self) -> SlotMemory:
@@ -89,18 +89,18 @@ class Resident(ABC):
         return decode_memory(self.state.blob)
 
     def remember(self, memory: SlotMemory) -> None:
-        """Replace it; rolled back with the state."""
+        """Replace it. It is rolled back with the state."""
         self.state.blob = encode_memory(memory)
 
     def finish(self, version: Epoch, memory: SlotMemory) -> None:
-        """A state that was created is whole now: as of epoch ``version``."""
+        """Mark a created state as complete, as of epoch ``version``."""
         self.remember(memory)
         self.state.finish_restore(version)
 
     @property
     @abstractmethod
     def note(self) -> bytes:
-        """What the last task that came to the end of an epoch left for others of that epoch."""
+        """The note of the last task that finished an epoch, for later tasks of that epoch."""
 
     @abstractmethod
     def leave_note(self, note: bytes) -> None:
@@ -108,11 +108,11 @@ class Resident(ABC):
 
     @abstractmethod
     def private_view(self) -> BoundState:
-        """The state as it is now; what is done to the view, nobody else sees."""
+        """A view of the current state; changes to it are not visible to others."""
 
     @abstractmethod
     def create(self) -> SlotState:
-        """Make a new, empty state in place of whatever is there; its restore has begun."""
+        """Replace whatever is there by a new, empty state whose restore has begun."""
 
     @abstractmethod
     def remove(self) -> None:
@@ -122,16 +122,16 @@ class Resident(ABC):
         """Replace whatever is there by a copy of the query's own state.
 
         Args:
-            usable: Whether that is as it must be.
+            usable: Whether that state may be used.
 
         Returns:
-            Whether it was here, and is copied now; hosts that cannot copy say no.
+            Whether it was here and has been copied; False on hosts that cannot copy.
         """
         del usable
         return False
 
     def room(self) -> int:
-        """Bytes that are free where the state is; -1 where nobody knows."""
+        """Free bytes where the state is kept; -1 if not known."""
         return -1
 
     # ---- frames that are written while later epochs run ----------------------------------------
@@ -144,12 +144,12 @@ class Resident(ABC):
         parts: Mapping[str, Sequence[pa.RecordBatch]],
         number: int,
     ) -> PartAtWork:
-        """Begin to write a frame; what it holds is copied before this returns.
+        """Begin to write a frame; its content is copied before this returns.
 
         Args:
-            program: Says where the store is.
+            program: Has the address of the store.
             header: Of the frame.
-            parts: Its content; the batches may lie in the state, which changes.
+            parts: Its content. The batches may be views of the state, which changes later.
             number: The snapshot's, or the export's.
         """
 
@@ -163,11 +163,11 @@ class SlotHost(Protocol):
 
     @property
     def executor(self) -> str:
-        """Names the executor; no other one, earlier or later, has this name."""
+        """A name of the executor that no other one, earlier or later, has."""
         ...
 
     def attached(self, program: Program, resident: ResidentId) -> AbstractContextManager[Resident]:
-        """A slot's resident state, nobody else's for the length of the block."""
+        """A slot's resident state, locked for the length of the block."""
         ...
 
     def forget(self, program: Program, resident: ResidentId) -> None:

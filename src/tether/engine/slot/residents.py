@@ -1,7 +1,7 @@
-"""Finding a slot's resident state from whatever Python worker Spark has given the task to.
+"""Finds a slot's resident state from any Python worker that Spark gives the task to.
 
 Attachments are kept between epochs: a worker that gets a slot again only checks, in microseconds,
-what others did to it meanwhile.
+whether others have changed it meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from tether.engine.slot.resident import BoundState
 
 ROOM_BYTES = 16 << 20
-"""An arena is begun only where at least this much is free; growth is checked as it happens."""
+"""An arena is created only if at least this many bytes are free; later growth is checked as it
+happens."""
 
 
 class _Attachment:
@@ -59,9 +60,9 @@ _kept: dict[tuple[Path, bytes], _Attachment] = {}
 
 
 class ArenaResident(Resident):
-    """A resident state in an arena; other processes of the node find it there.
+    """A resident state in an arena, which other processes of the node can attach to.
 
-    Where slots have copies, it is that of a seat; see :mod:`tether.protocols.copies`.
+    Where slots have copies, every seat has one; see :mod:`tether.protocols.copies`.
     """
 
     def __init__(self, program: Program, resident_id: ResidentId, owner: Owner) -> None:
@@ -92,13 +93,13 @@ class ArenaResident(Resident):
         self.arena.note = note
 
     def private_view(self) -> BoundState:
-        """The state as it is now; what is done to the view, nobody else sees."""
+        """A view of the current state; changes to it are not visible to others."""
         state = SlotState.private(self.arena, track=self._program.policy.keeps_backups)
         return bound(self._program, state)
 
     @property
     def notes(self) -> Path:
-        """What the names of notes beside the state begin with."""
+        """Prefix of the names of notes beside the state."""
         return notes_of(self._directory)
 
     def write_later(
@@ -110,21 +111,22 @@ class ArenaResident(Resident):
     ) -> PartAtWork:
         """Write a frame on a thread of this process, which leaves a note beside the arena."""
         before = self.memory()
-        # What was being written when this epoch began is asked for again if it is rolled back.
+        # If this epoch is rolled back, the frame that was being written when it began is asked for
+        # again.
         at_work = [before.part, before.early.work if before.early else None]
         keep = {work.attempt for work in at_work if work is not None}
         return write_later(program, header, parts, self.notes, number, keep=keep)
 
     def look(self, work: PartAtWork) -> PartDone | None:
-        """Look for the note."""
+        """The result, if the writer has left its note."""
         return look(self.notes, work)
 
     def room(self) -> int:
-        """Bytes that are free where arenas are."""
+        """Free bytes in the directory of arenas."""
         return free_bytes(self._directory.parent)
 
     def attach(self) -> None:
-        """Find the state and take its lock."""
+        """Attach to the state, and lock it."""
         key = (self._directory, self._program.operator)
         kept = _kept.get(key)
         if kept is not None:
@@ -140,7 +142,7 @@ class ArenaResident(Resident):
             return
         try:
             _kept[key] = _Attachment(found, self._program)
-        except ArenaError as error:  # a file of it is gone: what is left is no state
+        except ArenaError as error:  # one of its files is missing: the rest is not usable
             self.reason = f"{error.what} {error.why}"
             return
         self._take(_kept[key])
@@ -153,7 +155,7 @@ class ArenaResident(Resident):
         self._attachment = attachment
 
     def create(self) -> SlotState:
-        """Make a new, empty state in place of whatever is there; its restore has begun."""
+        """Replace whatever is there by a new, empty state whose restore has begun."""
         self.release()
         sweep(self._directory.parent)
         forget_notes(self.notes)
@@ -185,14 +187,14 @@ class ArenaResident(Resident):
         return True
 
     def release(self) -> None:
-        """Let other processes at the state."""
+        """Release the lock."""
         if self._attachment is not None:
             self._attachment.arena.release()
             self._attachment = None
 
     def remove(self) -> None:
-        """Remove the state for good, and what is left of one that was never finished or half removed."""
-        self.release()  # as of now the lock is that of ``discard``
+        """Remove the state for good, and files of one that was not completed or only partly removed."""
+        self.release()  # from here on ``discard`` holds the lock
         _kept.pop((self._directory, self._program.operator), None)
         Arena.discard(self._directory, _identity(self._program, self._resident_id))
         forget_notes(self.notes)

@@ -1,4 +1,4 @@
-"""What the task of one partition does: the work of a slot, aloud or as a silent copy, or nothing.
+"""The task of one partition: the work of a slot, as its voice or as a silent copy, or nothing.
 
 Without copies partition i is slot i. With copies partitions are seats; see
 :mod:`tether.protocols.copies`. The same for every host.
@@ -41,7 +41,8 @@ class SeatWork:
         attempt: Unique id of this attempt.
         host: Where it runs.
         task: The host's id of the task, where there is one.
-        own: Takes from the partition's rows what is not the operator's, where that is needed.
+        own: Removes columns from the partition's rows that the operator must not get, where there are
+            any.
     """
 
     def __init__(
@@ -63,9 +64,9 @@ class SeatWork:
         self._silent = seats is not None and not seats.speaks(seat)
         self._empty = False
         if self._silent:
-            # It takes no part in snapshots: those are of slots, and its slot's voice takes one. It
-            # never goes on from an old one: it is a copy of its slot, or nothing. Faults on purpose
-            # are meant for slots.
+            # A copy takes no part in snapshots, as the seat that speaks for its slot does. It never
+            # continues from an old snapshot, because it would not be a copy then. Planned faults strike
+            # slots only.
             quiet = msgspec.structs.replace(control, snapshot=None, stale=frozenset())
             self._program = replace(program, control=quiet, faults=())
         self._work = SlotAhead(
@@ -73,7 +74,7 @@ class SeatWork:
         )
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do what the orders say; give what the slot emits."""
+        """Carry out the orders; yield what the slot emits."""
         control = self._program.control
         if self._silent:
             self._forget_former()
@@ -109,7 +110,7 @@ class SeatWork:
             yield from self._work.read()
 
     def _listen(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Do as the slot's voice does, and say nothing."""
+        """Do the same work as the slot's voice, without output."""
         control = self._program.control
         rows = iter(batches)
         try:
@@ -126,14 +127,14 @@ class SeatWork:
             elif control.purpose == "probe":
                 self._work.probe()
         except (LostStateError, BackupError):
-            self._empty = True  # and stays so until a snapshot fills it
+            self._empty = True  # until a snapshot fills it
         for _ in rows:  # a worker that leaves input unread is not used again by Spark
             pass
         if self._empty and control.purpose == "epoch":
-            self._work.skip(())  # only to say where it is
+            self._work.skip(())  # only to report on which executor it is
 
     def _forget_former(self) -> None:
-        """The seat was given to another slot: nobody needs the state of the former one here."""
+        """If the seat was given to another slot, remove the state of the former one."""
         seats = self._program.control.seats
         former = None if seats is None else seats.left.get(self._seat)
         if former is not None:
@@ -145,7 +146,7 @@ class SeatWork:
 
     @property
     def report(self) -> tuple[SlotId, SlotStatus] | None:
-        """What it has to report, if anything; a copy does so under a number behind all slots."""
+        """The report, if there is one; a copy reports under a number above those of all slots."""
         status, control = self._work.status, self._program.control
         if status is None:
             return None

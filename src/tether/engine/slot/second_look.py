@@ -1,13 +1,13 @@
-"""Output that is asked for more than once: by a sink with two actions, or by a task's second attempt.
+"""Output that is needed more than once: by a sink with two actions, or by a task's second attempt.
 
 Spark computes rows again for every action on them, and an action such as ``limit`` stops a task in
-the middle. So the task that comes to the end of the epoch first decides what the slot's state is: it
-leaves a note of what it reported. Every later task of the same turn gives the same rows again from a
-private view of the state, and repeats the report. It may end wherever it likes: nothing it does is
-seen by anybody else.
+the middle. So the first task that reaches the end of the epoch decides the slot's state, and leaves a
+note of its report. Every later task of the same turn produces the same rows again on a private view of
+the state, and repeats the report. It may be stopped anywhere, because its changes are not visible to
+others.
 
-A task of an earlier turn finds the state of a later one, and is refused. It is one that Spark has
-given up and could not stop, or a sink has kept rows of an epoch that is over.
+A task of an earlier turn finds the state of a later one, and is refused. Spark has given up such a task
+but could not stop it, or a sink has kept the DataFrame of an earlier epoch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class EpochDone(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first task to end the epoch knew that others cannot find out."""
+    """What later tasks cannot know without the first one that finished the epoch."""
 
     status: SlotStatus
     run: str
     loss: Loss | None = None
-    """What the operator was told of a loss before the epoch's rows."""
+    """The loss that the operator was told of before the epoch's rows."""
 
 
 encode_done = msgspec.msgpack.Encoder().encode
@@ -39,10 +39,9 @@ _decode = msgspec.msgpack.Decoder(EpochDone).decode
 
 
 def refuse_earlier_turns(resident: Resident, control: SlotControl) -> None:
-    """Leave a state alone that a later turn of the same driver has worked on.
+    """Refuse a task whose state a later turn of the same driver has already used.
 
-    Raises:
-        StaleOutputError: It has.
+    Raises: StaleOutputError: A later turn has.
     """
     if not resident.found:
         return
@@ -56,7 +55,7 @@ def refuse_earlier_turns(resident: Resident, control: SlotControl) -> None:
 
 
 def done_before(resident: Resident, control: SlotControl) -> EpochDone | None:
-    """What was reported for this epoch and turn, if a task has come to its end."""
+    """The note for this epoch and turn, if a task has finished it."""
     if not resident.found or resident.applying or resident.state.version != control.epoch:
         return None
     memory = resident.memory()

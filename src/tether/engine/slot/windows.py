@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tether.engine.messages import StreamClock
 
 MOST_ENDS = 10_000
-"""Most windows that one epoch ends: rows older than that are late."""
+"""Largest number of windows that one epoch ends. Rows of earlier windows are late."""
 
 
 def ended_windows(
@@ -25,7 +25,7 @@ def ended_windows(
         window: The operator's.
         epoch: The epoch that ends.
         items: Rows that the slot had before it.
-        rows_in: Rows that it got in it.
+        rows_in: Rows that the slot gets in it.
         clock: Of the whole stream, before the epoch.
 
     Example:
@@ -43,7 +43,7 @@ def ended_windows(
     elif clock.watermark is None or clock.passed is None:
         return []
     else:
-        # One row with a time of long ago must not end millions of windows.
+        # One row with a very old event time must not end millions of windows.
         after = max(clock.passed, clock.watermark - MOST_ENDS * window.length)
         upto = clock.watermark
     return [

@@ -2,8 +2,8 @@
 
 The task that copied a part hands it to a thread of its process and returns. When the frame is
 durable the thread leaves a note beside the slot's arena; the slot's task of a later epoch, in whatever
-process, finds the note and reports it. A process that dies leaves none: its death is seen, and the
-part is reported as failed. So a part never counts before it is durable, and nobody waits for a writer.
+process, finds the note and reports it. A process that dies leaves no note; its death is noticed, and the
+part is reported as failed. So a part never counts before it is durable, and no task waits for a writer.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def write_later(
     *,
     keep: Collection[str] = (),
 ) -> PartAtWork:
-    """Begin to write a frame; what it holds is copied before this returns.
+    """Begin to write a frame; its content is copied before this returns.
 
     Args:
-        program: Says where the store is.
+        program: Has the address of the store.
         header: Of the frame.
-        parts: Its content; the batches may lie in the arena, which changes.
-        notes: What the names of the slot's notes begin with.
+        parts: Its content. The batches may be views of the arena, which changes later.
+        notes: Prefix of the names of the slot's notes.
         number: The snapshot's, or the export's.
-        keep: Attempts whose notes may still be asked for.
+        keep: Attempts whose notes may still be needed.
     """
     forget_notes(notes, keep)
-    # Arrow's own form is the copy; every part keeps its metadata.
+    # Serialising to Arrow makes the copy; every part keeps its metadata.
     copies = {name: pack_items(batches) for name, batches in parts.items()}
     note = _note(notes, header.attempt)
 
@@ -63,10 +63,10 @@ def write_later(
             content = {name: list(pa.ipc.open_stream(copy)) for name, copy in copies.items()}
             ref = program.open_store().append(header, content)
             done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)
-        except Exception as error:  # whatever it is, the snapshot is given up
+        except Exception as error:  # after any failure the snapshot is given up
             done = PartDone(number=number, failed=f"{type(error).__name__}: {error}")
         partial = note.with_name(f"{note.name}.writing")
-        with contextlib.suppress(FileNotFoundError):  # the arenas are gone: nobody will ask
+        with contextlib.suppress(FileNotFoundError):  # no task will look for the note
             partial.write_bytes(msgspec.json.encode(done))
             partial.rename(note)
 
@@ -77,7 +77,7 @@ def write_later(
 
 def look(notes: Path, work: PartAtWork) -> PartDone | None:
     """How the writing of a part ended; None while it goes on."""
-    alive = Owner(*work.writer).alive()  # asked first: a note may be its last act
+    alive = Owner(*work.writer).alive()  # checked before the note: it may end after writing
     try:
         return _NOTE.decode(_note(notes, work.attempt).read_bytes())
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def look(notes: Path, work: PartAtWork) -> PartDone | None:
 
 
 def notes_of(arena: Path) -> Path:
-    """What the names of an arena's notes begin with."""
+    """Prefix of the names of an arena's notes."""
     return arena.with_name(f"{arena.name}{_BESIDE}")
 
 
@@ -95,7 +95,7 @@ def forget_notes(notes: Path, keep: Collection[str] = ()) -> None:
     """Remove the notes of earlier parts, and those of arenas that are gone.
 
     Args:
-        notes: What the names of the notes begin with.
+        notes: Prefix of the names of the notes.
         keep: Attempts whose notes stay.
     """
     for note in notes.parent.glob(f"*{_BESIDE}.*"):

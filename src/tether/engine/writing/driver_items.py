@@ -1,4 +1,4 @@
-"""Frames that the driver itself writes: items between epochs, such as feedback that is in flight."""
+"""Frames that the driver writes: items between epochs, such as feedback in flight."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def items_header(
     entries: int,
     cause: Cause = "items",
 ) -> FrameHeader:
-    """Head of a frame of items: they are no state, so no divergence goes with them.
+    """Header of a frame of items. Items are not state, so it has no divergence.
 
     Args:
-        name: Under which they are stored.
+        name: The name that they are stored under.
         query: Id of the query.
         run: Id of this driver's run.
         epoch: The epoch that sent them.
-        sequence: Rises with every such frame.
-        entries: How many they are.
-        cause: Why they are written.
+        sequence: Increases with every such frame.
+        entries: Number of items.
+        cause: Reason for the frame.
     """
     return FrameHeader(
         query=query,

@@ -1,8 +1,8 @@
-"""Backups that start before they must, and are written while later epochs run (AF-Stream 2019 §3.4.1).
+"""Backups that start before they are required, written while later epochs run (AF-Stream 2019 §3.4.1).
 
-Such a backup counts only when it is durable and a commit record names it. Until then the slot's
-divergence is that without it, and is held against θ as ever: an epoch that would end above θ does not
-wait for the writer but writes a backup of its own.
+Such a backup counts only when it is durable and a commit record names it. Until then the divergence is
+computed without it and compared with θ as usual: an epoch that would end above θ does not wait for the
+writer, but writes a backup of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def begin_early(
     writer: SlotWriter, resident: Resident, memory: SlotMemory, instruction: BackUpState
 ) -> SlotMemory:
-    """Start to write what brings the divergence to the target; nothing if a write is under way."""
+    """Start to write entries that bring the divergence to the target, unless a write is under way."""
     if memory.early is not None:
         return memory
     before = resident.state.divergence(exact=True)
@@ -52,11 +52,11 @@ def begin_early(
 def end_early(
     resident: Resident, memory: SlotMemory, run: str
 ) -> tuple[WrittenFrame | None, SlotMemory]:
-    """Let a backup count from this epoch on if it has become durable; forget it if it never will.
+    """Count a backup from this epoch on if it has become durable; drop it if it never can.
 
     Args:
         resident: The state.
-        memory: What the slot remembers.
+        memory: The slot's memory.
         run: The driver's run. A backup that was begun in an earlier one never counts: the driver of
             this one has removed all frames that no record names.
     """
@@ -88,7 +88,7 @@ def end_early(
 
 
 def abandon_early(resident: Resident, memory: SlotMemory) -> SlotMemory:
-    """Another backup is written now: what is under way will never count."""
+    """Cancel the backup that is under way, because another one is written now."""
     pending = resident.state.pending
     if pending is not None:
         pending.abandon()

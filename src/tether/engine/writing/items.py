@@ -1,7 +1,7 @@
-"""Feedback items on their way from a downstream slot to an upstream one, by way of the driver.
+"""Feedback items on their way from a downstream slot to an upstream one, through the driver.
 
-They ride in the sender's status and in the receivers' control, so they cost no Spark job. They are
-few and small by nature: a model, a threshold, a sketch; not rows.
+They are sent inside the sender's status and the receivers' control, so they need no Spark job. They are
+few and small: a model, a threshold, a sketch; not rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pack_items(batches: Iterable[pa.RecordBatch]) -> bytes:
-    """Batches of one schema as an Arrow stream; nothing where there are none.
+    """Batches of one schema as an Arrow stream; empty where there are none.
 
     Example:
         >>> batch = pa.RecordBatch.from_pydict({"w": [1.0, 2.0]})
@@ -34,12 +34,12 @@ def pack_items(batches: Iterable[pa.RecordBatch]) -> bytes:
 
 
 def unpack_items(packed: bytes) -> Iterator[pa.RecordBatch]:
-    """All items of an epoch as one batch; nothing where there are none."""
+    """All items of an epoch as one batch; empty where there are none."""
     if packed:
         table = pa.ipc.open_stream(packed).read_all().combine_chunks()
         yield from table.to_batches()
 
 
 def merge_items(packed: Iterable[bytes]) -> bytes:
-    """What several slots sent in one epoch, as one."""
+    """The items of several slots in one epoch, as one stream."""
     return pack_items(batch for one in packed for batch in unpack_items(one))

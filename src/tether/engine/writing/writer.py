@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from tether.state.primitive import Export
 
 COMPACT_RATIO = 2.0
-"""A full frame is written when the partial ones since the last hold so many times its bytes: then
-all writes together cost at most half as much again, and a recovery reads at most three times it."""
+"""A full frame is written when the partial ones since the last full one have this many times its bytes.
+Then compaction adds at most half to all writes, and a recovery reads at most three times a full
+frame."""
 
 COMPACT_FLOOR_BYTES = 1 << 20
-"""Logs below this are never worth compacting."""
+"""Logs below this size are not compacted."""
 
 EPOCHS_PER_LOG = 16
-"""Epochs whose rows share one log."""
+"""Number of epochs whose rows share one log."""
 
 ROWS, FEEDBACK, ENDED = "rows", "feedback", "ended"
 """Parts of a frame of logged items: rows, feedback items, windows that event time ended."""
@@ -88,7 +89,7 @@ class SlotWriter:
         feedback: Sequence[pa.RecordBatch],
         ended: Sequence[EndedWindow],
     ) -> tuple[FrameRef, SlotMemory]:
-        """Make durable what the slot is about to be given.
+        """Make the input of the slot durable before it is processed.
 
         Args:
             memory: What the slot remembers.
@@ -104,7 +105,7 @@ class SlotWriter:
             parts[ENDED] = [pa.RecordBatch.from_pydict({"start": starts, "end": ends})]
         parts = {name: batches for name, batches in parts.items() if batches}
         header = self.header(memory, "items", "items", items)
-        # Logs of their own, a few epochs each, so that what is trimmed also leaves the disk.
+        # Separate logs of a few epochs each, so that dropped rows are also deleted from disk.
         log = f"{memory.lineage}-rows-{control.epoch // EPOCHS_PER_LOG}"
         header = msgspec.structs.replace(header, lineage=log)
         ref = self.program.open_store().append(header, parts)
@@ -119,13 +120,13 @@ class SlotWriter:
         *,
         whole: bool = False,
     ) -> tuple[WrittenFrame | None, SlotMemory]:
-        """Write a frame that brings the divergence to the target; nothing if it is there already.
+        """Write a frame that brings the divergence to the target, unless it is already reached.
 
         Args:
             resident: The state.
             memory: What the slot remembers.
             instruction: The policy's.
-            whole: Whether to write all of the state, whatever is needed.
+            whole: Whether to write the whole state, whatever the instruction asks for.
         """
         began = time.perf_counter()
         state = resident.state
@@ -162,7 +163,7 @@ class SlotWriter:
     def take_part(
         self, resident: Resident, memory: SlotMemory, instruction: TakePart
     ) -> tuple[PartTaken, PartDone | None, SlotMemory]:
-        """Copy the slot's part of a snapshot, and write it: now, or while the stream goes on.
+        """Copy the slot's part of a snapshot, and write it: now, or while later epochs run.
 
         For the slot's own books it counts as written at once. Should the writing fail, the snapshot
         is given up, and the next part is a whole image: so nothing ever rests on it.
@@ -175,13 +176,13 @@ class SlotWriter:
         kind, entries = kind_of(resident, exports), _entries(exports)
         taken = PartTaken(number=number, kind=kind, entries=entries)
         memory = msgspec.structs.replace(memory, part=None)
-        # Also where nothing has changed: the frame stands for the slot's small facts, too.
+        # Also if nothing has changed, because the frame carries the slot's memory as well.
         header = self.header(memory, kind, "snapshot", entries, before=before)
         parts = {name: export.batches for name, export in exports.items()}
         if instruction.wait:
             try:
                 ref = self.program.open_store().append(header, parts)
-            except BackupError as error:  # the snapshot is given up, the stream goes on
+            except BackupError as error:  # the snapshot is given up, and the stream continues
                 return taken, PartDone(number=number, failed=str(error)), memory
             self.program.reach("during-backup", self._slot)
             done = PartDone(number=number, ref=ref, seconds=time.perf_counter() - began)
@@ -194,7 +195,7 @@ class SlotWriter:
 
 
 def needs_compaction(memory: SlotMemory) -> bool:
-    """Whether the partial frames since the last full one outweigh it."""
+    """Whether the partial frames since the last full one are larger than the limit."""
     return memory.log_bytes > max(COMPACT_FLOOR_BYTES, COMPACT_RATIO * memory.full_bytes)
 
 

@@ -1,8 +1,9 @@
-"""What numbers an aggregate keeps for each key, and how its answer is made of them.
+"""The numbers that an aggregate keeps for each key, and how its answer is computed from them.
 
 All of them are sums, largest or smallest values of the rows, so a row changes two states alike and an
-error that a loss leaves behind never grows. What no bound could be given for (that a NaN was there, the
-registers of a distinct count) weighs ``DURABLE``: it is in a backup in the epoch in which it changes.
+error that a loss leaves behind never grows. Parts for which there is no bound (whether there was a NaN,
+the registers of a distinct count) have the weight ``DURABLE``: they are backed up in the epoch in which
+they change.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _count(call: Call, number: int) -> Aggregate:
 
 
 def _odd(number: int, value: Column) -> tuple[list[Part], Column]:
-    """Values that no sum gets rid of again: NaN and infinities. And the column without them."""
+    """Values that stay in a sum for ever (NaN and infinities), and the column without them."""
     infinite = F.abs(value) == math.inf
     odd = F.isnan(value) | infinite
     flags = {

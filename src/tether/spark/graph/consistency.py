@@ -3,7 +3,7 @@
 An operator that gets feedback is *ahead*; those that its rows flow to are *behind*. Under BSP every
 epoch runs through both before the next begins. Under SSP the ahead part may run up to ``staleness``
 epochs further while the behind part is still at work: the feedback used in epoch e is then that of
-epoch e - 1 - staleness or newer. ASP is SSP without a limit of meaning, only one of space.
+epoch e - 1 - staleness or newer. ASP is SSP with a limit that is due to space only.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def SSP(staleness: int) -> Consistency:  # noqa: N802
 
 
 def ASP() -> Consistency:  # noqa: N802
-    """Asynchronous: the ahead part never waits, but for space.
+    """Asynchronous: the ahead part waits only when space runs out.
 
     Example:
         >>> ASP().staleness == MOST_AHEAD

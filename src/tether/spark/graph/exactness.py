@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tether.spark.graph.prepared import PreparedQuery
 
 _GIVES_ONCE = re.compile(r"^[\s:+|-]*socket\b", re.MULTILINE)
-"""How Spark's plans show its one source that gives its rows only once: a leaf of this name."""
+"""Name of the leaf, in Spark's plans, of the one source that gives its rows only once."""
 
 _BY_CLOCK = re.compile(r"\b(current_(timestamp|date|time)|localtimestamp|now)\b", re.IGNORECASE)
 """Functions that Spark takes for deterministic, but that give another value in another run."""

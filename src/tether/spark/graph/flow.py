@@ -35,7 +35,7 @@ class SourceNode:
     rows: DataFrame
     parents: tuple[Node, ...] = ()
     replays: bool | None = None
-    """Whether it gives the rows of an epoch again when asked again; None: as Spark's plan shows."""
+    """Whether it can give the rows of an epoch again; None: Spark's plan decides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class Flow:
 
     @property
     def sources(self) -> list[SourceNode]:
-        """Where rows come in."""
+        """The sources."""
         return [node for node in self.order if isinstance(node, SourceNode)]
 
     def upstream(self, nodes: Iterable[Node]) -> set[Node]:
@@ -147,7 +147,7 @@ class Flow:
 
 
 def graph_of(flow: Flow) -> Graph:
-    """Who sends to whom, as the engine's protocols see it."""
+    """The graph for the engine's protocols."""
     nodes = tuple(GraphNode(node.name, node.slots) for node in flow.operators)
     edges = [Edge(node.name, to.name) for node in flow.operators for to in flow.children(node)]
     edges += [

@@ -103,7 +103,7 @@ class EpochPlan:
 
     def _shuffled(self, rows: DataFrame) -> DataFrame:
         if self._as_read and _partitions(rows) >= self._slots:
-            # No row belongs to a slot more than to another: those that are read together stay so.
+            # Rows belong to no slot in particular: those that are read together stay together.
             rows = rows.coalesce(self._slots)
             return rows.select(self._everything, F.spark_partition_id().alias(SLOT))
         if self._combine is not None:
@@ -126,7 +126,7 @@ class EpochPlan:
         """Send rows to every seat of their slot.
 
         Args:
-            seats: Who sits where.
+            seats: The roles of seats.
             in_order: Whether the rows of an epoch are put into one order first.
         """
         self._seats, self._in_order = len(seats.runs), in_order

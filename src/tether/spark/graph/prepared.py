@@ -1,4 +1,4 @@
-"""A query with every question answered that can be answered before it starts."""
+"""A query after all checks that are possible before it starts."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def prepare(
         operators[node] = _prepare_operator(node, rows, chosen[node.name])
         return rows.sparkSession.createDataFrame([], operators[node].output_spark)
 
-    # The shapes are all that is asked for here, so operators answer with no rows.
+    # Only the schemas are needed here, so operators give no rows.
     evaluate(flow.order, {source: source.rows for source in flow.sources}, describe)
     # A policy of its own has a budget of its own; one that is shared is divided.
     shared = not isinstance(policies, Mapping)
@@ -372,7 +372,7 @@ def _unordered(schema: StructType) -> tuple[str, ...]:
 
 
 def _arriving(node: OperatorNode, combine: list[Column] | None, rows: DataFrame) -> StructType:
-    """The shape in which rows reach the slots, but for what names their slot."""
+    """The schema of rows at the slots, without the column that names the slot."""
     return (rows if combine is None else rows.groupBy(*node.key).agg(*combine)).schema
 
 

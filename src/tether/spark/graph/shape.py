@@ -42,6 +42,6 @@ def topology_of_flow(
 
 
 def graph_of_flow(flow: Flow) -> Graph:
-    """Operators and who sends to whom, feedback left out."""
+    """The operators and the edges between them, without feedback."""
     edges = tuple(Edge(sender, one.name) for one in flow.operators for sender in flow.senders(one))
     return Graph(tuple(Node(one.name, one.slots) for one in flow.operators), edges)

@@ -1,4 +1,4 @@
-"""Rows whose numbers cannot be reckoned with: NaN, infinities, and nulls where they are not wanted."""
+"""Rows with unusable numbers: NaN, infinities, and nulls where they are not allowed."""
 
 from __future__ import annotations
 

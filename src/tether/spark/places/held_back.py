@@ -1,13 +1,13 @@
-"""An executor dies within an epoch: the epoch is sent again, where Spark would hold its tasks back.
+"""Starts an epoch again if an executor dies in it, where Spark would hold tasks back.
 
-A slot's task prefers the executor that held its state. Where that dies while the task runs, Spark keeps
-the task for it until ``spark.locality.wait`` is over, as long as other executors of the stage live; and
-that wait must be long, for it is what pins slots. A new job has no such preference: the lost slot's
-anchor is gone with its executor. So the epoch's jobs are broken off and started again, which slots that
-have done the epoch already take as any second attempt.
+A slot's task prefers the executor that held its state. If that executor dies while the task runs, Spark
+holds the task back until ``spark.locality.wait`` is over, as long as other executors of the stage live;
+and that wait must be long, because it pins slots. A new job has no such preference, because the lost
+slot's anchor is lost with its executor. So the epoch's jobs are cancelled and started again, which is an
+ordinary second attempt for slots that have finished the epoch.
 
-Where a slot that lost its state can only fail its task, whatever the executor, the epoch is broken off
-as soon as one is dead (``hasty``): Spark would try such a task as often as any other.
+Where a slot that lost its state can only fail its task, on any executor, the epoch is cancelled as soon
+as an executor has died (``hasty``), because Spark would repeat such a task as often as any other.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 HASTY_SECONDS = 0.2
-"""Between looks where the first dead executor ends the epoch."""
+"""Seconds between checks where the first dead executor ends the epoch."""
 LOOKS = 3
 """An epoch is held back if this many checks in a row find its tasks waiting and none running."""
 
 
 class HeldBackError(Exception):
-    """An epoch was broken off, to be sent again."""
+    """An epoch was cancelled, and should be started again."""
 
 
 class HeldBack:
@@ -42,7 +42,7 @@ class HeldBack:
 
     Args:
         session: Session of the epochs; its context outlives this.
-        hasty: Whether an epoch cannot come to its end once an executor is dead.
+        hasty: Whether an epoch cannot finish once an executor has died.
     """
 
     def __init__(self, session: SparkSession, *, hasty: bool = False) -> None:
@@ -50,8 +50,8 @@ class HeldBack:
         self._context = session.sparkContext
         self._changed = threading.Condition()
         self._tag = ""
-        """Of the jobs in hand. Another for every attempt: Spark cancels when it comes to it, and must
-        not meet the jobs of the next one then."""
+        """Tag of the current jobs. Every attempt has another one: Spark cancels with a delay, and must
+        not cancel the jobs of the next attempt."""
         self._executors: frozenset[str] = frozenset()
         self._broken_off = False
         self._ended = False
@@ -84,7 +84,7 @@ class HeldBack:
             self._context.removeJobTag(tag)
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -115,7 +115,7 @@ class HeldBack:
             looks = 0
 
     def _only_waiting(self, tag: str) -> bool:
-        """Whether jobs have tasks to do, and none at work."""
+        """Whether jobs have waiting tasks, and none is running."""
         tracker = self._context.statusTracker()
         jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
         infos = [tracker.getJobInfo(job) for job in jobs]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SETTLE_SECONDS = 1.5
-"""Executors are taken as all registered when their number has not changed for so long."""
+"""Seconds without a change in the number of executors after which all are considered registered."""
 
 SPREAD_SECONDS = 0.15
 """How long each anchor task lasts, so that one idle executor cannot take all of them."""
@@ -50,8 +50,8 @@ class Anchor:
     ) -> None:
         if patience:
             await_executors(session, patience)
-        # It lingers in Java: when an executor has died its anchors are made again within the tasks of
-        # the slots, and there a Python function would have to wait for a second Python worker to start.
+        # The delay is in Java: when an executor has died, its anchors are computed again within the
+        # slots' tasks, where a Python function would have to wait for a second Python worker.
         linger = (
             f"reflect('java.lang.Thread', 'sleep', {round(1000 * SPREAD_SECONDS)}L) AS lingered"
         )
@@ -96,7 +96,7 @@ def await_executors(session: SparkSession, patience: float) -> None:
     """Wait until executors stop joining: slots placed earlier would all sit on the first one."""
     context = session.sparkContext
     deadline = time.monotonic() + patience
-    # Not defaultParallelism, which is 2 also where there is one core, or none yet.
+    # Not defaultParallelism, which is 2 even with one core, or none yet.
     executors, since = live_executors(context), time.monotonic()
     while time.monotonic() < deadline and time.monotonic() - since < SETTLE_SECONDS:
         time.sleep(0.1)

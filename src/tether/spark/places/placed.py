@@ -1,4 +1,4 @@
-"""Where the slots of some operators are, in one session of Spark's, and how rows get there."""
+"""The placement of some operators' slots in one Spark session, and how rows reach them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from tether.spark.graph.prepared import PreparedOperator
 
 TRIES = 5
-"""How often seats are placed until no copy sits beside its slot."""
+"""Number of attempts to place seats so that no copy shares an executor with its slot."""
 SPARE = 1
-"""Seats of an operator that wait for a copy, where copies follow the rates."""
+"""Number of idle seats of an operator, where copies move with the rates."""
 
 
 class Seating(NamedTuple):
@@ -42,7 +42,8 @@ class Seating(NamedTuple):
     """Slots that get a copy, by operator."""
     plan: CopyPlan
     strict: bool
-    """Whether copies that cannot be kept apart are an error; else they sit where they can."""
+    """Whether it is an error if copies cannot be kept apart from their slots; otherwise any seat is
+    accepted."""
 
 
 class Placed:
@@ -52,11 +53,11 @@ class Placed:
         session: Whose epochs these are.
         flow: The whole graph.
         operators: The operators to place.
-        name: Of the places: those of one name are the same in every session.
+        name: Name of the placement; the same name gives the same places in every session.
         safe: Whether to rely on no partitioning but that of our own shuffle.
         fold: Whether rows may be folded where they are read.
         seating: How copies are placed, where there are any.
-        stay_as: Who sat where, for a placing where everybody remains.
+        stay_as: The seats so far, for a placement that changes nothing.
         hurried: Whether to place slots at once, on the executors that there are.
     """
 
@@ -78,7 +79,7 @@ class Placed:
         self._stays = stay_as is not None
         self._anchors: dict[object, Anchor] = {}
         self.seats: dict[str, Seats] = dict(stay_as or {})
-        """Who sits where, of operators that have copies."""
+        """The seats of operators that have copies."""
         self._plans: dict[OperatorNode, EpochPlan] = {}
         self._operators = operators
         prepared = list(operators.values())
@@ -141,7 +142,7 @@ class Placed:
 
     def _seated(self, node: OperatorNode) -> Anchor | None:
         """Place an operator's seats so that no copy sits beside its slot; try several times."""
-        # A session that brings its own plans brings its own places; see tether.testing.inprocess.
+        # A session with its own plans has its own places; see tether.testing.inprocess.
         own = getattr(self._session, "tether_places", None)
         seating, seats = self._seating, self.seats.get(node.name)
         assert seating is not None
@@ -199,7 +200,7 @@ class Placed:
         return self._plans[node].rows_by_slot(rows)
 
     def unfuse(self) -> None:
-        """From now on, rely on no partitioning but that of our own shuffle."""
+        """From now on, rely only on the partitioning of our own shuffle."""
         for plan in self._plans.values():
             plan.unfuse()
 
@@ -234,7 +235,7 @@ class Placed:
         return SlotRows(rows if anchor is None else anchor.pin(rows))
 
     def release(self, *, stay: bool = False) -> None:
-        """Let go; with ``stay``, slots remain pinned: another placing will find the same anchors."""
+        """Release the placement; with ``stay``, slots remain pinned where they are."""
         if self._held_back is not None:
             self._held_back.end()
             self._held_back = None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Spreading:
     """Looks at executors before every epoch.
 
-    It says yes at most once for any set of executors: Spark decides where slots go, and if it has
-    put two on one executor again, it would the next time too.
+    It answers yes at most once for a set of executors: Spark decides where slots go, and if it has put
+    two on one executor again, it would do so the next time too.
 
     Example:
         >>> spreading = Spreading()
@@ -66,7 +66,8 @@ def is_lopsided(executors: int, places: Iterable[str]) -> bool:
 def live_executors(context: SparkContext) -> frozenset[str]:
     """Addresses of the executors that are alive, the driver's own among them.
 
-    However many there are, it is a handful of calls to the JVM: it is asked for in every epoch.
+    It takes only a few calls to the JVM, whatever the number of executors, because it is needed in every
+    epoch.
     """
     addresses: str = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",")
     return frozenset(addresses.split(","))

@@ -1,4 +1,4 @@
-"""Who lets a query continue after a loss, where its policy says so."""
+"""Makes what lets a query continue after a loss, where its policy asks for it."""
 
 from __future__ import annotations
 

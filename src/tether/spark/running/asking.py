@@ -1,4 +1,4 @@
-"""What a user asks a running query for: a snapshot now, the rows of a table."""
+"""Requests of a user to a running query: a snapshot now, the rows of a table."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A query that answers although an input is missing: stable epochs, and tentative ones ahead of them.
 
-What an epoch is, its offset says (:mod:`tether.sources.sunion.offsets`). Stable epochs are the query's:
-they are numbered among themselves, so that they are the same, and have the same numbers, in a run in
-which nothing ever fails. Tentative ones run ahead of them (:mod:`tether.engine.query.ahead`), and what
-they leave is dropped when stable epochs have come as far.
+The offset of an epoch contains its kind (:mod:`tether.sources.sunion.offsets`). Stable epochs are the
+query's: they are numbered among themselves, so that they are the same, and have the same numbers, in a
+run in which nothing ever fails. Tentative ones run ahead of them (:mod:`tether.engine.query.ahead`), and
+what they leave is dropped when stable epochs have come as far.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tether.spark.tasks.jobs import LaneGraph
 
 TRIES = 2
-"""How often a tentative epoch is tried, each time from the query's own state."""
+"""Number of attempts at a tentative epoch, each from the query's own state."""
 
 
 class AvailableRun:
@@ -72,13 +72,13 @@ class AvailableRun:
     # ---- epochs ----------------------------------------------------------------------------------
 
     def sinks_of(self, graph: LaneGraph) -> LaneGraph:
-        """The query's lane, with sinks that know what its rows replace."""
+        """The query's lane, with sinks that know which rows its rows replace."""
         return replace(graph, sinks=self._sinks())
 
     def _sinks(self) -> list[tuple[Node, Any]]:
         def giving(outlet: EarlyOutlet) -> Any:
             def give(rows: DataFrame, number: int) -> None:
-                del number  # among stable epochs; sinks and readers know Spark's
+                del number  # a number among stable epochs; sinks and readers use Spark's numbers
                 assert self._told is not None
                 outlet.give(rows, self._epoch, self._told)
 
@@ -153,7 +153,8 @@ class AvailableRun:
                 reach(faults, "after-tentative", -1, self._epoch)
                 return
             except Exception as error:
-                # Its state was lost: it begins again from the query's own, and lacks what came before.
+                # Its state was lost: it starts again from the query's own, without earlier tentative
+                # rows.
                 self._drop()
                 if attempt == TRIES - 1:
                     raise
@@ -161,7 +162,7 @@ class AvailableRun:
                 self._story.add("ahead-lost", told_, self._epoch)
 
     def _fork(self, main: Runner[SparkCluster], told: Offset) -> AheadRun:
-        # In place only while the query itself stands still: else its next epoch rolls all of it back.
+        # In place only while the query itself is held; otherwise its next epoch would roll it back.
         in_place = self._policy.reconcile == "undo" and told.manager.phase == "up-failure"
         cluster = main.cluster.beside(self._sinks())
         self._ahead = AheadRun(main, cluster, in_place=in_place)
@@ -181,11 +182,11 @@ class AvailableRun:
 
     @property
     def ahead_bytes(self) -> int:
-        """Memory that tentative answers take: copies of state, or what undoes them."""
+        """Bytes of memory for tentative answers: copies of state, or undo journals."""
         return 0 if self._ahead is None else self._ahead.bytes
 
     def told(self) -> dict[str, Any] | None:
-        """What progress reports say of it; None where nothing is tentative."""
+        """The part of progress reports about it; None where nothing is tentative."""
         told = self._told
         if told is None or self._since is None:
             return None

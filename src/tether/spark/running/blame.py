@@ -1,7 +1,7 @@
-"""From the text that Spark makes of a failure back to the error that was meant.
+"""Finds the original error in the text that Spark makes of a failure.
 
-An exception of a task or of ``foreachBatch`` crosses two processes as text. Our own errors are
-written so that they can be found in it again.
+An exception of a task or of ``foreachBatch`` crosses two processes as text. Tether's errors are written
+so that they can be found in that text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARTS = re.compile(
 )
 
 _MOST_CHARACTERS = 1_000
-"""Of an error that Spark is told: some lines, where a stack trace has hundreds."""
+"""Longest error text for Spark: a few lines, where a stack trace has hundreds."""
 
 
 def tether_error(error: BaseException) -> TetherError:
@@ -53,7 +53,7 @@ def tether_error(error: BaseException) -> TetherError:
 
 
 def told_to_spark(error: Exception, *, stopping: bool) -> Exception:
-    """What Spark is told of an epoch that broke off: little, for it cannot take much.
+    """The error text for Spark of an interrupted epoch; it must be short.
 
     Spark searches the text for an interruption, by a pattern that recurses at every character. Over
     a text as long as a stack trace the JVM's own stack overflows, and the query's thread dies of that.

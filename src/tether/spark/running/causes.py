@@ -43,7 +43,7 @@ class Cause(NamedTuple):
 
 
 def cause_of(text: str, *, worker_python: str = "") -> Cause:
-    """The innermost cause that a text of Spark's tells, and advice where there is any.
+    """The innermost cause in a text of Spark's, with advice if there is any.
 
     Args:
         text: What an exception of PySpark, Py4J or a sink says, stack traces and all.
@@ -71,7 +71,7 @@ def _innermost(text: str) -> str:
     if not chain:
         lines = [line for line in text.strip().splitlines() if not _CALL.match(line)]
         return _short(lines[0].lstrip(": ")) if lines else "nothing more was said"
-    # Whoever wrapped the innermost error and repeats its words says more than it does.
+    # A wrapping error that repeats the text of the innermost one has more information.
     words = chain[-1].split(": ", 1)[-1]
     innermost = next(one for one in chain if words in one)
     # Spark's own words for it, under an error class of its own, name the file or the column.

@@ -137,7 +137,7 @@ class EpochDriver:
         self.on_failure()
 
     def open_early(self) -> None:
-        """Finish what an earlier driver began, though no epoch may ever come: a stream can be idle.
+        """Finish what an earlier driver began, without waiting for an epoch: a stream can be idle.
 
         Without it a lane is opened by its first epoch.
         """
@@ -146,7 +146,8 @@ class EpochDriver:
         with self._at_work:
             if self._running is None and self.failure is None:
                 session = self.query.flow.sources[0].rows.sparkSession
-                # One of its own, as Spark's streams have: settings for epochs are not the user's.
+                # A separate session, as Spark's streams have, so that settings for epochs do not affect
+                # the user's.
                 session = session.newSession() if hasattr(session, "newSession") else session
                 epoch = SparkCheckpoint(self._checkpoint).next_epoch()
                 self._running, self._opened_early = self._open(session, epoch), True
@@ -241,7 +242,7 @@ class EpochDriver:
             behind.start(session, epoch)
         kept = session.conf.get("spark.sql.streaming.numRecentProgressUpdates", "100")
         self.recent.keep = int(kept or 100)
-        # Between these an error grows by nobody knows how much: nothing is promised behind them.
+        # Between these it is not known how much an error grows, so nothing is promised after them.
         unknown = [list(link) for link in self.bound().unknown]
         told = {"unknown": unknown} if unknown else {}
         self.story.add("started", "query started", epoch, run=self.run_id, **told)
@@ -281,7 +282,7 @@ class EpochDriver:
     # ---- what the handle asks ------------------------------------------------------------------
 
     def ledgers(self) -> list[Ledger]:
-        """The books of all operators, upstream ones first."""
+        """The ledgers of all operators, upstream ones first."""
         return [ledger for _, plan in self._lanes for ledger in plan.ledgers.values()]
 
     def copies(self) -> tuple[CopyStanding, ...]:
@@ -327,7 +328,7 @@ class EpochDriver:
         return self._meanwhile is not None and self._meanwhile.heal_now()
 
     def stop_twin(self, deadline: Deadline) -> None:
-        """The query is being stopped: let it wait for no twin."""
+        """The query is being stopped: do not wait for a twin."""
         if self._meanwhile is not None:
             self._meanwhile.stop(deadline)
 
@@ -385,10 +386,10 @@ class EpochDriver:
         """No epoch runs any more: make durable what is not yet, and remove the arenas.
 
         Args:
-            deadline: Until then it waits for what is still at work.
+            deadline: The time limit for waiting for running work.
             flush: Whether to make state durable; not after an error.
         """
-        # Spark's stop() does not wait for a foreachBatch function that is still at work in Python.
+        # Spark's stop() does not wait for a foreachBatch function that is still running in Python.
         self._over = True
         waited = self._at_work.acquire(timeout=deadline.left)
         try:

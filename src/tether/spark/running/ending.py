@@ -1,4 +1,4 @@
-"""The end of a query's lanes: state is made durable, arenas are removed, places are given back."""
+"""The end of a query's lanes: state is made durable, arenas are removed, placements are released."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tether.spark.tasks.cluster import SparkCluster
 
 STOP_SECONDS = 60.0
-"""How long stop() waits in all: for Spark, for an epoch that is still at work, for a twin."""
+"""Seconds that stop() waits in all: for Spark, for an epoch that is still running, for a twin."""
 
 
 def end_lanes(
@@ -29,12 +29,12 @@ def end_lanes(
     clean: bool,
     spark_epoch: Callable[[Epoch], Epoch | None] | None = None,
 ) -> Epoch:
-    """End all lanes; give the last epoch that stands.
+    """End all lanes; returns the last epoch that counts.
 
     Args:
         runners: One for each lane, that of the sources first.
         checkpoint: Spark's checkpoint directory.
-        flush: Whether to make durable what is not yet.
+        flush: Whether to make state durable that is not yet.
         clean: Whether to remove the arenas even without that. Else they stay after an error: with
             them a restart loses nothing.
         spark_epoch: Spark's number of an epoch, where it has another; None of an epoch that is not
@@ -44,7 +44,7 @@ def end_lanes(
     number = last if spark_epoch is None else spark_epoch(last)
     session = runners[0].cluster.session
     if number is not None and not spark_committed(session, checkpoint, number):
-        last = epoch_before(last)  # it is run again: what is made durable must be without it
+        last = epoch_before(last)  # it is run again, so its changes must not be made durable
     for runner in runners:
         if flush:
             runner.flush(min(last, runner.committed_epoch))
@@ -55,7 +55,7 @@ def end_lanes(
 
 
 def spark_committed(session: SparkSession, checkpoint: str, epoch: Epoch) -> bool:
-    """Whether Spark's own commit log, wherever it is, has the epoch."""
+    """Whether Spark's own commit log has the epoch."""
     path = local_path(checkpoint)
     if path is not None and (path / "offsets").exists():
         return (path / "commits" / str(epoch)).exists()

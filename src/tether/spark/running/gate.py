@@ -1,4 +1,4 @@
-"""Where main can be made to stand still: between two epochs, and nowhere else."""
+"""Holds main between two epochs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMIT_SECONDS = 60.0
-"""How long to wait for Spark's own entry of an epoch that main has ended."""
+"""Seconds to wait for Spark's own entry of an epoch that main has finished."""
 
 
 class Gate:
-    """Main passes it with every epoch.
+    """A gate that main passes with every epoch.
 
     Args:
-        changed: Told of every change; the caller holds its lock.
+        changed: Notified of every change; the caller holds its lock.
         committed: Whether Spark has committed an epoch.
         over: Whether waiting is over because the query ends.
     """
@@ -36,7 +36,7 @@ class Gate:
         self.in_epoch = False
 
     def enter(self) -> None:
-        """Begin an epoch, once nothing holds main.
+        """Begin an epoch, when main is not held.
 
         Raises:
             InterruptedError: The query ends.
@@ -54,7 +54,7 @@ class Gate:
             self._changed.notify_all()
 
     def stands(self, last: Epoch) -> bool:
-        """Whether main stands still after its epoch ``last``, and Spark has committed that one."""
+        """Whether main is held after its epoch ``last``, and Spark has committed that one."""
         if self.in_epoch or not self.held:
             return False
         # Spark writes its entry just after main has left the epoch.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Lanes(NamedTuple):
-    """What runs at one pace, that of the sources first."""
+    """The lanes; that of the sources first."""
 
     lanes: list[tuple[LaneGraph, LanePlan]]
     spool: Spool
@@ -34,7 +34,7 @@ def lanes_of(
     run_id: str,
     reports: Reports,
 ) -> Lanes:
-    """Lay a query out in lanes.
+    """Divide a query into lanes.
 
     Args:
         query: The query, checked and ready.

@@ -1,4 +1,4 @@
-"""The part behind a feedback loop, on a thread of its own, a bounded number of epochs behind."""
+"""The part behind a feedback loop, run on a separate thread, a bounded number of epochs behind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BehindLoop:
         self._await(epoch - 1 - self._staleness)
 
     def follow(self, epoch: Epoch) -> None:
-        """The rows of an epoch are there; return once the part ahead may run the next one.
+        """Take the rows of an epoch; returns when the part ahead may run the next one.
 
         Raises:
             TetherError: The part behind has failed.
@@ -60,13 +60,13 @@ class BehindLoop:
         self._await(epoch - self._staleness)
 
     def drain(self) -> None:
-        """Return once nothing waits."""
+        """Wait until nothing is waiting."""
         with self._changed:
             wanted = self._wanted
         self._await(wanted)
 
     def end(self, seconds: float) -> bool:
-        """Do what waits, but not for longer than ``seconds``; tell whether all of it was done."""
+        """Run the waiting epochs for at most ``seconds``; returns whether all were run."""
         if self._thread is None:
             return True
         with self._changed:

@@ -1,4 +1,4 @@
-"""What main does after a loss: it goes on with what it has, or says that it cannot.
+"""What main does after a loss: it continues with the slots that are left, or reports that it cannot.
 
 How its twin takes over then is carried out by :mod:`tether.spark.running.taking_over`.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tether.spark.tasks.jobs import LaneGraph
 
 TRIES = 5
-"""How often an epoch of main is tried while slots keep being lost."""
+"""Number of attempts at an epoch of main while slots keep being lost."""
 
 
 class Meanwhile:
@@ -52,8 +52,8 @@ class Meanwhile:
         query: The query.
         checkpoint: Spark's checkpoint directory.
         story: The query's account of itself.
-        how: What lost slots do meanwhile; None: after the next loss the query goes back as a whole,
-            and here is only finished what an earlier driver began.
+        how: What lost slots do until the take-over. None: only a take-over of an earlier driver is
+            finished, and after the next loss the query goes back as a whole.
         strategy: How main and twin share the cluster.
         swap: Called with a twin's plan and run when they become the query's.
         fail: Called with an error that ends the query.
@@ -88,7 +88,7 @@ class Meanwhile:
         self._topology: Topology | None = None
         """With the rates of the last epoch before the loss, where copies were planned by rates."""
         self._no_twin = False
-        """Whether a twin was wanted to heal the query, and could not be started."""
+        """Whether a twin to heal the query could not be started."""
 
     @property
     def _main(self) -> Runner[SparkCluster] | None:
@@ -102,12 +102,12 @@ class Meanwhile:
 
     @property
     def protocol(self) -> to.TakeOver:
-        """Where it stands now."""
+        """The state of the take-over."""
         return self._protocol
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing: an ordinary query."""
+        """Whether nothing is missing, as in an ordinary query."""
         return self._over.whole
 
     @property
@@ -124,8 +124,8 @@ class Meanwhile:
         return self._over.note.read() is not None or self._over.twins.left
 
     def told(self) -> dict[str, Any] | None:
-        """What progress reports say of it; None of an ordinary query."""
-        state = self._over.settled  # a twin that is about to take over has not yet
+        """The part of progress reports about it; None for an ordinary query."""
+        state = self._over.settled  # a twin that is about to take over has not done so yet
         if state.phase == "whole" or state.note is None:
             return None
         told = self._over.outstanding.told(state, self._over.twins.epochs)
@@ -146,7 +146,7 @@ class Meanwhile:
     # ---- main ------------------------------------------------------------------------------------
 
     def sinks_of(self, graph: LaneGraph) -> LaneGraph:
-        """The lane with sinks that know what main's rows are."""
+        """The lane, with sinks that mark main's rows."""
         sinks = [(node, bound_outlet(sink, self.main_mark)) for node, sink in graph.sinks]
         return replace(graph, sinks=sinks)
 
@@ -183,7 +183,9 @@ class Meanwhile:
                 self._gate.leave()
                 if not goes_on:
                     raise
-        with self._changed:  # at once: nobody may see main between two epochs before it has told
+        with (
+            self._changed
+        ):  # at once: main must not be seen between two epochs before this is reported
             if not self.whole:
                 self._over.cuts |= cut_epochs(self._over.log, [epoch])
                 if self._protocol.kind(epoch) == "tentative":
@@ -195,7 +197,7 @@ class Meanwhile:
             self._gate.leave()
 
     def _go_on(self, epoch: Epoch, loss: BaseException) -> bool:
-        """Slots of main are lost: go on without them. False: that cannot be, go back instead."""
+        """Continue without lost slots of main; False if it is not possible: the query must go back."""
         main, why = self._main, what_was_lost(loss)
         assert main is not None
         with self._changed:
@@ -235,7 +237,7 @@ class Meanwhile:
             return
         snapshot = snapshot_before(main, epoch)
         if not self._can_start(who_is_there(main, epoch), snapshot, epoch):
-            self._no_twin = True  # it was told; the bound covers the loss for good
+            self._no_twin = True  # it has been reported; the bound covers the loss permanently
             return
         self._begin(epoch, "slots have lost what the bound covers", snapshot=snapshot)
         self._over.tell(to.Lost(epoch=epoch, snapshot=snapshot))
@@ -260,7 +262,7 @@ class Meanwhile:
             self._story.add("tentative", why, epoch, meanwhile=self._how, **detail)
 
     def main_mark(self, epoch: Epoch) -> Mark:
-        """What main's rows of an epoch are."""
+        """The kind of main's rows of an epoch."""
         if self._protocol.kind(epoch) == "stable":
             return Mark("stable", epoch)
         return Mark("tentative", epoch, self._fidelity())

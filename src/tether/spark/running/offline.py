@@ -1,6 +1,6 @@
-"""Another number of slots for a query that does not run: its backup is divided.
+"""Changes the number of slots of a query that does not run, by dividing its backup.
 
-Its program need not be there, nor changed afterwards: see :mod:`tether.engine.query.rescaling`.
+The program is not needed, and need not be changed afterwards: see :mod:`tether.engine.query.rescaling`.
 """
 
 from __future__ import annotations

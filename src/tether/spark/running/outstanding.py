@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Outstanding:
-    """What a query owes to those who read its output.
+    """The tentative rows that a query still has to correct.
 
     Args:
         sinks: The query's.
@@ -28,10 +28,10 @@ class Outstanding:
         """Rows and time of each epoch that is tentative so far."""
 
     def begin(self, usual_rows: int) -> None:
-        """Something is missing from now on, or since the driver before this one.
+        """Note that something is missing from now on, or since an earlier driver.
 
         Args:
-            usual_rows: About how many rows an epoch has; 0 where nobody knows.
+            usual_rows: Approximate number of rows of an epoch; 0 if not known.
         """
         for outlet in self._outlets:
             outlet.usual_rows = usual_rows or None
@@ -47,14 +47,14 @@ class Outstanding:
 
     @property
     def seconds(self) -> float:
-        """How long something has been missing."""
+        """Seconds since something has been missing."""
         return time.time() - self._since
 
     def give(self, epoch: int) -> None:
         """Tentative rows of an epoch have been given."""
         given = [one.given(epoch) for one in self._outlets if one.takes_tentative]
         at = min((at for _, at in given), default=time.time())
-        # Another one each time: others read it, on threads of their own.
+        # A new object each time, because other threads read it.
         self._given = {**self._given, epoch: (sum(rows for rows, _ in given), at)}
 
     def settle(self, through: int) -> None:
@@ -69,7 +69,7 @@ class Outstanding:
         """What progress reports say.
 
         Args:
-            state: Where the take-over stands; something is missing.
+            state: The state of the take-over, while something is missing.
             twin_epochs: How many epochs the twin has run.
         """
         assert state.note is not None

@@ -1,4 +1,4 @@
-"""What the books said at the end of recent epochs, for the progress reports of those epochs."""
+"""The ledgers' content at the end of recent epochs, for the progress reports of those epochs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Noted(NamedTuple):
 class RecentGlimpses:
     """Glimpses by epoch, for each of Spark's queries that this one has run as.
 
-    They are kept as they are, for most are never asked for; sums are made when they are.
+    They are kept unchanged, and summed up only when a report is asked for.
 
     Args:
         spread: How errors spread between the operators.
@@ -55,7 +55,7 @@ class RecentGlimpses:
 
         Args:
             epoch: Its number.
-            glimpses: What the books say now.
+            glimpses: The ledgers' content now.
             since: Rows are tentative since this epoch, if they are.
             rows_read: Rows that we have read, and Spark has not seen.
         """
@@ -94,7 +94,7 @@ class RecentGlimpses:
 
 
 def counted(report: dict[str, Any], rows: int) -> dict[str, Any]:
-    """A report of Spark's as if its one source had given so many rows, that Spark has not counted.
+    """A report of Spark's, with a number of rows that Spark itself has not counted.
 
     Example:
         >>> report = {"numInputRows": 0, "durationMs": {"triggerExecution": 500}, "sources": [{}]}

@@ -1,10 +1,10 @@
-"""Another number of slots while the query runs: what a restart does, between two epochs.
+"""Changes the number of slots while the query runs, as a restart would, between two epochs.
 
-Spark's query goes on; only the lane of operators is closed and opened anew. What a crash right after
+Spark's query continues; only the lane of operators is closed and opened again. What a crash right after
 each step means:
 
 1. All state is made durable. (Crash: an ordinary restart.)
-2. It is divided anew; see :mod:`tether.engine.query.rescaling`. (Crash: the next start has the old
+2. It is divided again; see :mod:`tether.engine.query.rescaling`. (Crash: the next start has the old
    number, or the new one, whatever its program says.)
 3. Resident state is removed, and the lane is opened with the new numbers. (Crash: a restart with
    those.)
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from tether.spark.tasks.cluster import SparkCluster
 
 LOOK_SECONDS = 0.005
-"""Between looks whether Spark has committed an epoch."""
+"""Seconds between checks whether Spark has committed an epoch."""
 COMMIT_SECONDS = 60.0
-"""Spark commits an epoch within this, or something is wrong."""
+"""Longest time, in seconds, for Spark to commit an epoch."""
 
 
 def as_moved(query: PreparedQuery, stores: Sequence[OpenStore | None]) -> PreparedQuery:
@@ -123,7 +123,7 @@ def move_slots(runner: Runner[SparkCluster], plan: LanePlan, query_id: str) -> b
         query_id: Id of the query.
 
     Raises:
-        ChangedProgramError: It cannot be done; the lane goes on as it is.
+        ChangedProgramError: It is not possible; the lane continues as it is.
         UnfinishedError: The store failed in the middle.
     """
     log, epoch = runner.books.written, epoch_after(runner.committed_epoch)

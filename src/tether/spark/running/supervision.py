@@ -1,8 +1,9 @@
-"""Keeping one query running over several of Spark's: after a loss it is stopped, taken back, restarted.
+"""Keeps one query running over several queries of Spark.
 
-The order makes a crash at any step harmless: what is being done is told durably; sinks take back what
-will be given again; Spark's logs are cut; the note is removed; Spark starts again. Whoever finds the
-note does all of it again.
+After a loss Spark's query is stopped, taken back and restarted. The order makes a crash at any step
+harmless: the rewind is announced durably; sinks take back output that will be given again; Spark's logs
+are cut; the announcement is removed; Spark starts again. A start that finds the announcement repeats all
+steps.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Supervisor:
             return self._thread is not None and not self._over
 
     def settle(self, ended: StreamingQuery) -> bool:
-        """Wait until it is known what follows after one of Spark's queries has ended.
+        """Wait until it is known whether another query follows one of Spark's that has ended.
 
         Returns:
             Whether another one has taken its place.
@@ -63,7 +64,7 @@ class Supervisor:
             return self.current is not ended
 
     def stop(self, deadline: Deadline) -> None:
-        """Restart nothing from now on, and let Spark stop."""
+        """Do not restart any more, and let Spark stop."""
         with self._changed:
             self._stopping = True
             current = self.current
@@ -73,7 +74,7 @@ class Supervisor:
             self._thread.join(deadline.left)
 
     def halt(self) -> None:
-        """Let Spark's query end: something that it knows nothing of has failed."""
+        """Stop Spark's query, because something else has failed."""
         with self._changed:
             self._stopping = True
             current = self.current
@@ -89,12 +90,12 @@ class Supervisor:
                 self._changed.notify_all()
 
     def _once(self) -> bool:
-        """Wait for Spark's query to end; restart it if that is what it ended for."""
+        """Wait for Spark's query to end; restart it if it ended for a rewind."""
         try:
             self.current.awaitTermination()
         except Exception:
             if self._driver.failure is not None or not self._driver.rewind_wanted:
-                return False  # it failed; the handle tells
+                return False  # it failed, which the handle reports
         if not self._driver.rewind_wanted:
             return False
         try:

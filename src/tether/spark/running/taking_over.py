@@ -1,7 +1,7 @@
 """Carries out the protocol of :mod:`tether.protocols.take_over`: the note, the record, the swap.
 
-Main's thread comes here with every epoch, the twin's with every epoch of its own. What the protocol
-asks for is done at once, by whichever thread told it the news, so nothing overtakes anything.
+Main's thread comes here with every epoch, the twin's with every epoch of its own. Instructions of the
+protocol are carried out at once, by the thread that reported the event, so they stay in order.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from tether.spark.tasks.jobs import LaneGraph
 
 FIRST_SECONDS = 20.0
-"""How long a twin waits at most until main has given its first answer after a loss."""
+"""Longest time, in seconds, that a twin waits for main's first answer after a loss."""
 SHARE = 2
-"""Under ``process``, the twin runs an epoch at the latest when main has run so many."""
+"""Under ``process``, the twin runs an epoch at the latest after this many epochs of main."""
 
 
 class TakingOver:
-    """Where main and its twin stand, and what that asks for. It is what a twin follows.
+    """The state of main and its twin, with the steps that follow from it.
 
     Args:
         query: The query.
@@ -72,14 +72,14 @@ class TakingOver:
         self.note = note_file(checkpoint)
         self.log = SparkCheckpoint(checkpoint)
         self.changed = threading.Condition()
-        """Told of every change; its lock is held by whoever looks at several things here."""
+        """Notified of every change; its lock protects all fields here."""
         self.gate = Gate(self.changed, self.log.committed, self.is_ending)
         self.outstanding = Outstanding(sink for _, sink in query.sinks)
         self.main: Runner[SparkCluster] | None = None
         """The run that is the query."""
         self.lane: tuple[LaneGraph, LanePlan] | None = None
         self.cuts: dict[Epoch, CutEpoch] = {}
-        """How main cut the epochs that a twin runs."""
+        """The cuts of main's epochs that a twin runs."""
         self.ran_since_twin = 0
         """Epochs of main since the twin last began one."""
         self.failure: BaseException | None = None
@@ -96,17 +96,17 @@ class TakingOver:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing: an ordinary query."""
+        """Whether nothing is missing, as in an ordinary query."""
         return self.state.phase == "whole"
 
     def is_ending(self) -> bool:
-        """Whether nobody is to wait any more."""
+        """Whether all waiting must end."""
         return self._stopped or self.failure is not None
 
     # ---- the twin: called by its own thread ------------------------------------------------------
 
     def cut(self, epoch: Epoch) -> CutEpoch | None:
-        """How main cut an epoch; None where it has not ended it yet."""
+        """The cut of an epoch by main; None if main has not finished it yet."""
         return self.cuts.get(epoch)
 
     def twin_mark(self, epoch: Epoch) -> Mark | None:
@@ -116,21 +116,21 @@ class TakingOver:
         return Mark("stable", max(epoch, self.state.main))
 
     def silent_through(self) -> Epoch:
-        """The last epoch of main's whose output nobody needs from the twin."""
+        """The last epoch of main for which the twin's output is not needed."""
         state = self.state
         if state.tentative and state.note is not None:
             return min(state.note.through, state.main)
         return state.main
 
     def await_first_answer(self, twin: Twin) -> None:
-        """Let main come to the end of the epoch in which the loss was found: its reader waits for that.
+        """Wait until main has finished the epoch in which the loss was found. Its reader waits for that.
 
         A twin that starts meanwhile would take a part of the cluster, and executors are missing.
         """
 
         def given() -> bool:
             note, nobody = self.state.note, twin.ended or self.is_ending() or self.gate.held
-            # What an approximate query gave of that epoch, it has given.
+            # The output of an approximate query for that epoch is valid.
             return (
                 nobody or note is None or not self.state.tentative or self.state.main >= note.since
             )
@@ -160,7 +160,7 @@ class TakingOver:
             self.ran_since_twin = 0
 
     def twin_ended(self, twin: Twin, epoch: Epoch) -> None:
-        """The twin has come to the end of an epoch; take over if it has caught up."""
+        """The twin has finished an epoch; take over if it has caught up."""
         with self.changed:
             if twin.ended:
                 return
@@ -179,7 +179,7 @@ class TakingOver:
     # ---- the protocol ----------------------------------------------------------------------------
 
     def tell(self, event: to.Event) -> None:
-        """Something happened; do what the protocol asks for."""
+        """Pass an event to the protocol, and carry out its instructions."""
         with self.changed:
             outermost = self._before is None
             if outermost:
@@ -195,7 +195,7 @@ class TakingOver:
 
     @property
     def settled(self) -> to.TakeOver:
-        """The protocol's state, all that it asked for done: what others are told without the lock."""
+        """The protocol's state after all its instructions, for readers without the lock."""
         return self._before or self.state
 
     def obey(self, one: to.Instruction) -> None:
@@ -262,14 +262,14 @@ class TakingOver:
     # ---- the end ---------------------------------------------------------------------------------
 
     def give_up(self, error: BaseException) -> None:
-        """The query cannot go on."""
+        """The query has failed."""
         with self.changed:
             self.failure = error
             self.changed.notify_all()
         self._fail(error)
 
     def stop(self, deadline: Deadline) -> None:
-        """The query is being stopped: let nobody wait, and end the twin. The note stays."""
+        """The query is being stopped: end all waiting, and stop the twin. The note stays."""
         with self.changed:
             self._stopped = True
             self.changed.notify_all()

@@ -1,4 +1,4 @@
-"""The twins of a query, one after the other: started on threads of their own, followed, cleared away."""
+"""The twins of a query, one after the other, on separate threads; removes what they leave."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tether.spark.tasks.cluster import SparkCluster
 
 TWINS_THAT_FAIL = 3
-"""So many twins in a row may fail for other reasons than a loss, without coming further."""
+"""Number of twins in a row that may fail for other reasons than a loss, without progress."""
 
 
 class Twins:
-    """The twin that runs now, if any, and what earlier ones have left.
+    """The current twin, if any, and what earlier ones have left.
 
     Args:
-        over: Whom they follow.
+        over: The take-over that they follow.
         query: The query.
         checkpoint: Spark's checkpoint directory.
         story: The query's account of itself.
@@ -42,20 +42,21 @@ class Twins:
         self._threads: list[threading.Thread] = []
         self._failed, self._farthest = 0, -1
         self.twin: Twin | None = None
-        """The one that runs now."""
+        """The current twin."""
         self.hopeless = False
-        """Whether a query that is within its bound goes on without: twins fail for good."""
+        """Whether a query that is within its bound continues without a twin, because twins keep
+        failing."""
 
     @property
     def running(self) -> Runner[SparkCluster]:
-        """The lane of the twin that runs now."""
+        """The lane of the current twin."""
         assert self.twin is not None
         assert self.twin.runner is not None
         return self.twin.runner
 
     @property
     def epochs(self) -> int:
-        """How many epochs it has run."""
+        """Number of epochs that it has run."""
         return 0 if self.twin is None else self.twin.epochs
 
     @property
@@ -65,11 +66,11 @@ class Twins:
         return known is not None and bool(known.twins)
 
     def forget_failures(self) -> None:
-        """Something else is missing now: failures of twins before say nothing of those to come."""
+        """After another loss, do not count earlier failures of twins."""
         self._failed, self._farthest, self.hopeless = 0, -1, False
 
     def came_to(self, epoch: Epoch) -> None:
-        """The twin has come to the end of an epoch."""
+        """The twin has finished an epoch."""
         if epoch > self._farthest:
             self._farthest, self._failed = epoch, 0
 
@@ -125,7 +126,7 @@ class Twins:
                 over.tell(to.TwinLost(twin=twin.number))
 
     def end(self) -> None:
-        """End the twin that runs, and remove what is left of it."""
+        """Stop the current twin, and remove what is left of it."""
         twin, self.twin = self.twin, None
         if twin is not None:
             twin.end()
@@ -147,7 +148,7 @@ class Twins:
         twin.remove_checkpoint()
 
     def clean_arenas(self, runner: Runner[SparkCluster]) -> None:
-        """Find the state that an earlier take-over left; remove that of twins that never came to it."""
+        """Find the state that an earlier take-over left; remove that of twins that did not take over."""
         known = self._arenas.read()
         if known is None:
             return
@@ -159,7 +160,7 @@ class Twins:
         self._arenas.write(Arenas(known.current))
 
     def stop(self, deadline: Deadline) -> None:
-        """The query is being stopped: end the twin."""
+        """The query is being stopped: stop the twin."""
         with self._over.changed:  # not while it takes over
             twin, self.twin = self.twin, None
         if twin is not None:

@@ -1,4 +1,4 @@
-"""Which Python Spark's workers run: the driver's own, where nobody has said anything else."""
+"""The Python that Spark's workers run: by default the driver's own."""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ class SparkCluster:
         reports: Is told when an epoch's jobs were started again.
         session: Spark's session for the stream's epochs.
         strict: Whether copies that cannot be kept apart at the start are an error. Later, and for a
-            twin, they sit where they can.
-        hurried: Whether slots are first placed at once: a twin's, for an executor has just died, and
-            another one would take its time.
+            twin, any seat is accepted.
+        hurried: Whether slots are first placed at once, as those of a twin: an executor has just died,
+            and waiting for another one would take long.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class SparkCluster:
         self._spreading = Spreading()
         self._placed: Placed | None = None
         self._executors: frozenset[str] = frozenset()
-        """Those that were alive when somebody last asked."""
+        """Executors that were alive at the last check."""
         self._turn = 0
-        """How often slots were given an epoch to run, retries of one included."""
+        """Number of times that slots were given an epoch to run, retries included."""
         self._shares: SparkCluster | None = None
-        """Whose places these are, where they are not its own."""
+        """The cluster that has placed the slots, if it is not this one."""
         self._name = uuid.uuid4().hex
-        """Of our places, in whatever session: those of another run of the query are others."""
+        """Name of our placement, in every session; another run of the query has another name."""
         self.copied = dict(lane.copies.copied) if lane.copies is not None else {}
         """Slots that have a copy, by operator."""
         self._safe = False
@@ -81,7 +81,7 @@ class SparkCluster:
         self._fold = True
         """Whether rows may be folded where they are read."""
         self._told = ""
-        """Why Spark read an epoch that could have been folded, the last time that this was told."""
+        """The last reported reason why Spark read an epoch that could have been folded."""
 
     def beside(self, sinks: Sequence[tuple[Node, Sink]]) -> SparkCluster:
         """The same slots in the same places, for runs whose rows go to other sinks."""
@@ -90,7 +90,7 @@ class SparkCluster:
         return other
 
     def renew(self, session: SparkSession) -> None:
-        """Spark has started the stream again, in another session: the next placing is for that."""
+        """Use another session from the next placement on, because Spark has started the stream again."""
         self.session, self._maps = session, ArrowMaps(session)
 
     def place(self, *, stay: bool = False) -> None:
@@ -134,7 +134,7 @@ class SparkCluster:
             self._placed.release()
 
     def seats(self) -> Mapping[str, Seats]:
-        """Who sits where, of operators that have copies."""
+        """The seats of operators that have copies."""
         return self._places.seats
 
     def reseat(self, operator: str, seats: Seats) -> None:
@@ -143,8 +143,8 @@ class SparkCluster:
         self.copied[operator] = tuple(sorted(seats.runs[seat] for seat in seats.copies))
 
     def executors(self) -> int:
-        """How many there are."""
-        if not self._places.pinned:  # on the stand-in for Spark there are as many as it says
+        """Number of executors."""
+        if not self._places.pinned:  # on the stand-in for Spark
             own = getattr(self.session, "tether_executors", None)
             return 1 if own is None else int(own())
         return len(live_executors(self.session.sparkContext)) - 1  # one of them is the driver
@@ -222,7 +222,7 @@ class SparkCluster:
         return max((one.rows_read for one in self._places.read_by_us()), default=0)
 
     def _tell_reading(self, epoch: Epoch) -> None:
-        """Say it once when Spark has to read an epoch itself."""
+        """Report once when Spark has to read an epoch itself."""
         why = next((one.why_not for one in self._places.read_by_us() if one.why_not), "")
         if why and why != self._told:
             self._reports.add("replanned", f"Spark reads the files itself: {why}", epoch)
@@ -243,7 +243,7 @@ class SparkCluster:
         program = orders.program(node.name, epoch, self._turn, purpose)
         task = SlotTask(program, self._board, rows.parcels)
         schema = self._lane.operators[node].output_spark
-        if self._places.pinned:  # several executors, with which the shorter way was not tried
+        if self._places.pinned:  # several executors: the shorter way is not tested with them
             return rows.frame.mapInArrow(task, schema)
         return self._maps.mapped(rows.frame, task, schema)
 

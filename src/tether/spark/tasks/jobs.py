@@ -50,12 +50,12 @@ class LaneGraph:
 
 
 class EpochJobs:
-    """One try at an epoch.
+    """One attempt to run an epoch.
 
     Args:
         lane: The nodes to run.
         placed: Where slots are.
-        board: Where they report.
+        board: Receives their reports.
         epoch: Number of the epoch.
         safe: Whether to rely on no partitioning but that of our own shuffle and our own jobs.
         task: Makes an operator's output from its rows, each in the partition of its slot.
@@ -96,7 +96,7 @@ class EpochJobs:
             if self._consumers(node) > 1 or regrouped:
                 kept.append(rows.persist())
             if regrouped:
-                # Here each partition is a slot, whatever is made of it later.
+                # Here each partition is a slot, whatever later steps make of it.
                 discard(rows, self._epoch)
             return rows
 
@@ -122,7 +122,7 @@ class EpochJobs:
     def _run_missing(
         self, frames: Mapping[Node, DataFrame], nodes: Sequence[OperatorNode], turn: int = 0
     ) -> None:
-        """Run operators of which some slot has not reported: the last first, it runs those before.
+        """Run operators with slots that have not reported; the last first, as it runs those before.
 
         Args:
             frames: Rows of all nodes.
@@ -140,9 +140,9 @@ class EpochJobs:
         missing: set[SlotId],
         sinks: Sequence[tuple[Node, Sink]],
     ) -> None:
-        """End the epoch for slots whose tasks Spark left out, seeing that there are no rows."""
+        """End the epoch for slots whose tasks Spark left out because they have no rows."""
         idle = {name for name, _ in missing}
-        turn = self._begin_turn()  # slots behind them may get rows that they did not get before
+        turn = self._begin_turn()  # slots after them may get additional rows
 
         def operate(node: OperatorNode, rows: DataFrame) -> DataFrame:
             fed_by_operator = any(
@@ -161,7 +161,7 @@ class EpochJobs:
         self._run_missing(frames, idlers, turn)
 
     def _may_be_regrouped(self, node: Node) -> bool:
-        """Whether others than our own shuffle may put the node's partitions together."""
+        """Whether anything but our own shuffle may merge the node's partitions."""
         if not isinstance(node, OperatorNode):
             return False
         steps = [n for n in self._lane.nodes if isinstance(n, StepNode) and node in n.parents]

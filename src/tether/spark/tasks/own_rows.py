@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def own_rows(batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterator[pa.RecordBatch]:
-    """The rows without their slot column, once it is sure that they belong here; parcels unpacked."""
+    """The rows without their slot column, after a check that they belong here; parcels unpacked."""
     parcels: list[bytes] = []
     for batch in batches:
         where = batch.schema.get_field_index(SLOT)
@@ -26,7 +26,7 @@ def own_rows(batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterator[pa.Recor
                 f"Rows of slot {slots[slots != seat][0]} came to the partition of slot {seat}."
             )
         if batch.num_rows and batch.schema.names[-1] == PARCEL:
-            parcels += batch.column(PARCEL).to_pylist()  # copied, for numbers to lie as they should
+            parcels += batch.column(PARCEL).to_pylist()  # copied, so that numbers are aligned
         elif batch.num_rows:
             yield batch.remove_column(where)
     yield from unpacked(parcels)

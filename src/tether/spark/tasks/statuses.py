@@ -47,7 +47,7 @@ class StatusBoard:
         self._newest = context.accumulator({}, _LatestPerSlot())
 
     def report(self, slot: SlotId, status: bytes) -> None:
-        """Called by a slot's task as its last act."""
+        """Called by a slot's task at its end."""
         self._newest.add({slot: status})
 
     def forget(self) -> None:

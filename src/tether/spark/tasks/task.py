@@ -1,4 +1,4 @@
-"""The function that Spark runs for every slot in every epoch: a thin coat around a slot's work."""
+"""The function that Spark runs for every slot in every epoch: a thin wrapper around a slot's work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SlotTask:
 
     Args:
         program: What all slots share in this epoch.
-        board: Where the slot reports to.
+        board: Receives the slot's report.
         parcels: Rows of the slots that come with the task itself, and not with its input.
     """
 
