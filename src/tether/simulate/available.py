@@ -1,4 +1,4 @@
-"""Queries in a chain, with replicas, whose inputs fall silent: the consistency manager, simulated.
+"""Simulates the consistency manager: queries in a chain, with replicas, whose inputs fall silent.
 
 Time is whole ticks. Logs are in memory, but views, writers and the manager are those that run on Spark.
 A node's operator depends on the order of its rows and on all rows before, so a stable row that is
@@ -42,7 +42,7 @@ Manage = Callable[[Manager, Look | TentativeLost, Handling], "Step"]
 
 
 class MemoryLog:
-    """An exchange without a disk: what :class:`ExchangeWriter` and views need of a log."""
+    """An exchange in memory: what :class:`ExchangeWriter` and views need of a log."""
 
     def __init__(self, name: str) -> None:
         self.url = self.name = name
@@ -64,17 +64,17 @@ class MemoryLog:
         return self.written[first:end]
 
     def delete(self, names: Iterable[str]) -> None:
-        """Nobody named these."""
+        """Empty: entries have no names here."""
         for name in names:
             self.rows.pop(name, None)
 
     def sizes(self, below: str) -> dict[str, int]:
-        """There are no notes of readers."""
+        """Does nothing: readers leave no notes here."""
         del below
         return {}
 
     def keep(self, rows: list[Row], boundary: int | None) -> Rows:
-        """Rows as a task would leave them behind: ordered by time, not yet named by an entry."""
+        """Rows as a task would write them: ordered by time, and not named by an entry yet."""
         ordered = sorted(rows, key=lambda row: row[0])
         name = f"{self.name}-{len(self.rows)}"
         if not ordered:
@@ -108,7 +108,7 @@ class Source:
     def tick(self, now: int) -> None:
         """Make this tick's rows, and deliver what can be delivered."""
         self._now = float(now)
-        # Several of one time, and times that come from other inputs too: the order must be decided.
+        # Several rows have the same time, also from other inputs, so that the order must be decided.
         rows = [(now, 10 * now + self._number), (now, -now)] if (now + self._number) % 3 else []
         self._held.append((now, rows))
         if any(start <= now < start + length for start, length in self._cut_off):
@@ -120,7 +120,7 @@ class Source:
 
 @dataclass
 class Seen:
-    """What a run is judged by."""
+    """The figures by which a run is judged."""
 
     phases: list[str] = field(default_factory=lambda: ["stable"])
     done: list[bool] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Seen:
     worst_wait: float = 0.0
     """Longest time from a row's arrival to its release of any kind, if its bucket was not yet given."""
     needless: int = 0
-    """Failures that began though some replica of every input had the next bucket whole."""
+    """Failures that began although a replica of every input had the complete next bucket."""
 
 
 class Node:
@@ -140,8 +140,8 @@ class Node:
         name: Of its exchange.
         inputs: For each input the exchanges of its replicas.
         handling: What to do while an input is missing.
-        cut_off: (input, replica, start, length): what it cannot reach then.
-        down: (start, length): when it does not run; it comes back with what is durable.
+        cut_off: (input, replica, start, length): what it cannot reach in that time.
+        down: (start, length): when it does not run; it restarts from what is durable.
         manage: The protocol; another one in tests of the tests.
     """
 
@@ -172,7 +172,7 @@ class Node:
         return [[ReplicaView(BUCKET, first) for first in lows] for lows in self._low]
 
     def tick(self, now: int) -> None:
-        """Look, and do what the manager says, until it says to wait."""
+        """Look at the inputs, and carry out the manager's instructions until it waits."""
         self._now = float(now)
         if any(start <= now < start + length for start, length in self._down):
             self._was_down = True
@@ -182,7 +182,7 @@ class Node:
             self._do(*self._manage(self.manager, TentativeLost(), self._handling), now)
             self._writer.withdraw()
         self._read(now)
-        for _ in range(4):  # an epoch takes a while
+        for _ in range(4):  # an epoch takes some time
             waiting = [
                 each for view in self._all_views() for each in view.waiting(self.manager.stable)
             ]
@@ -256,7 +256,7 @@ class Node:
         self._epoch += 1
 
     def rows_of(self, release: Release) -> list[tuple[int, int, int]]:
-        """The rows of a release: (tuple time, input, value), in the one order there is."""
+        """The rows of a release: (tuple time, input, value), in their fixed order."""
         rows = []
         for number, replica in enumerate(release.replicas):
             log, view = self._inputs[number][replica], self._views[number][replica]
@@ -272,7 +272,7 @@ class Node:
                     for time_, value in found
                     if wanted.first <= time_ < wanted.end
                 ]
-        # By time and input; by value where replicas may give equal times in another order.
+        # By time and input; then by value, because replicas may order equal times differently.
         return sorted(rows)
 
     def _note_waits(self, asked: Sequence[Instruction], look: Look) -> None:
@@ -281,7 +281,7 @@ class Node:
             if release.kind == "tentative" and self.manager.ahead == self.manager.stable < whole:
                 self.seen.needless += 1
             if release.end <= self.manager.ahead:
-                continue  # a correction: nobody waited for these
+                continue  # a correction, for which no reader waited
             waits = [
                 look.now - each.arrived
                 for each in look.waiting

@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 from typing import Any
 
 Doing = Generator[float | None, None, None]
-"""What something does over time: gives the time at which it goes on, or None to be woken."""
+"""A process in virtual time: yields the time at which it continues, or None until it is woken."""
 
 
 class Clock:
-    """Calls what was asked for, at its time; of one time, in the order of asking.
+    """Runs scheduled calls at their times; calls of the same time in the order of scheduling.
 
     Example:
         >>> clock, seen = Clock(), []
@@ -31,7 +31,7 @@ class Clock:
         self._asked = 0
 
     def at(self, time: float, call: Callable[..., object], *args: Any) -> None:
-        """Call it at that time; at once, after what is due before, if the time is past."""
+        """Schedule a call; if the time is past, it comes next after calls that are due earlier."""
         self._asked += 1
         heappush(self._queue, (max(time, self.now), self._asked, call, args))
 
@@ -45,6 +45,6 @@ class Clock:
         return True
 
     def run(self) -> None:
-        """Carry out all events, those that come up meanwhile too."""
+        """Carry out all events, including new ones."""
         while self.step():
             pass

@@ -48,7 +48,7 @@ SHARES: dict[EpochFaultKind, float] = {
     "driver": 0.01,
     "driver-before-record": 0.01,
 }
-"""How often each kind comes up in a drawn schedule."""
+"""The share of each kind in a drawn schedule."""
 
 
 CORRELATED: dict[EpochFaultKind, float] = {"node": 0.5, "rack": 0.4, "all-but-standby": 0.1}
@@ -113,7 +113,7 @@ class Striking:
                 ]
                 self._lost.setdefault(fault.epoch, set()).update(node)
                 continue
-            if fault.kind in ("state", "during-recovery"):  # there must be one to die in
+            if fault.kind in ("state", "during-recovery"):  # so that there is a recovery
                 self._lost.setdefault(fault.epoch, set()).add(fault.slot)
             if fault.kind != "state":
                 at_driver = {"driver-before-record": "after-job", "driver": "before-spark-commit"}

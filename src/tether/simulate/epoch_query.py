@@ -42,11 +42,11 @@ class EpochScenario:
         epochs: How many are run.
         batch: Rows of a slot in an epoch.
         keys: Keys of a slot's state.
-        alpha: Most that one row changes the state by.
+        alpha: Largest change of the state by one row.
         slots_per_node: Slots that a node's failure takes.
-        nodes: Nodes that slots and their copies are on, those that stand by among them. None: all is in
-            one place, where ``PartiallyActive`` makes no copies and is the ``Barrier`` in it.
-        racks: Racks that these nodes are in, those that stand by excepted.
+        nodes: Nodes that slots and their copies are on, those that stand by among them. None: everything
+            is in one place, where ``PartiallyActive`` has no copies and works as its ``Barrier``.
+        racks: Racks of these nodes, except those that stand by.
         down: Epochs after which a node that died is replaced.
         seed: Of the stream and the faults.
 
@@ -197,9 +197,10 @@ class EpochRows:
         place = names.index(operator.name)
         if place and names[place - 1] in emitted:
             return emitted[names[place - 1]]
-        keys, amounts = self.at(place)  # operators before it have had theirs, and did not run again
+        keys, amounts = self.at(place)  # earlier operators did not run again
         size = self._scenario.batch
-        # One batch for all, cut into pieces: thousands of small ones take longer than to apply them.
+        # One batch for all slots, cut into slices: creating thousands of small ones is slower than
+        # applying them.
         every = _batch(keys.ravel(), amounts.ravel())
         return [[every.slice(first, size)] for first in range(0, keys.size, size)]
 

@@ -58,7 +58,7 @@ class EpochWorld:
             )
         self.nodes = nodes
         self.fidelity: list[float] = []
-        """Output fidelity of each epoch's rows, as they were given first."""
+        """Output fidelity of each epoch's first output."""
         self.striking = Striking(faults, scenario.slots_per_node, nodes)
         operators, instances, settings = query_of(scenario)
         self.query = LocalRun(
@@ -68,7 +68,7 @@ class EpochWorld:
         """What every state would be without failures."""
         self.violations: list[str] = []
         self.errors = [0.0] * scenario.operators
-        """What the states of each operator are wrong by now, slots added up."""
+        """Current error of each operator's state, summed over its slots."""
 
     def run(self) -> None:
         """Run all epochs; after each, compare states, bound and budget."""
@@ -134,10 +134,10 @@ class EpochReport:
     """Recoveries that cost anything."""
     rewinds: int
     promotions: int
-    """Slots whose copies spoke in their place."""
+    """Number of slots for which a copy has spoken."""
     take_overs: int
     fidelity: tuple[float, ...]
-    """Of each epoch's rows as they were given first: 1 of stable ones."""
+    """Output fidelity of each epoch's first output; 1 for stable rows."""
     frames: int
     frame_bytes: int
     state_error: tuple[float, ...]
@@ -192,9 +192,9 @@ class EpochReport:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Thousands of live states are hundreds of thousands of objects, and hardly any garbage in cycles.
+    """Thousands of live states are hundreds of thousands of objects, with hardly any garbage in cycles.
 
-    To look for it as often as Python does by default takes a tenth of the time.
+    Python's default frequency of collections takes a tenth of the time.
     """
     before = gc.get_threshold()
     gc.set_threshold(200_000, 10, 10)

@@ -1,7 +1,7 @@
-"""What an independent judge says of a simulation that has come to its end.
+"""An independent check of a finished simulation.
 
-The simulator's own books share the slots' arithmetic. Here the items that the sources gave out are added
-up once more, one by one in plain Python, and the answers are held against what was told of them.
+The simulator's own account shares the slots' arithmetic. Here the items of the sources are added up once
+more, one by one in plain Python, and the answers are compared with the bounds that were reported.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tether.simulate.world import World
 
 MOST_ITEMS = 400_000
-"""More than so many would take longer to judge than to simulate: then it is left to smaller runs."""
+"""Largest number of items to judge; more would take longer than the simulation itself."""
 
 
 def outside(world: World) -> list[str]:
-    """Promises that were broken, in words; none, if all is well."""
+    """Broken promises, in words; empty if there are none."""
     scenario = world.scenario
     if sum(items.size for items in world.given) // 2 * scenario.operators > MOST_ITEMS:
         return []
@@ -56,7 +56,7 @@ def _windows(world: World) -> list[Any]:
 
 
 def _right(world: World, windows: list[Any], operator: int) -> Iterator[dict[str, dict[int, int]]]:
-    """What an operator's copies hold of each window, if nothing ever fails."""
+    """The contents of each window in an operator's copies, if nothing ever fails."""
     scenario = world.scenario
     for rounds in windows:
         sums: list[dict[int, int]] = [{} for _ in range(scenario.copies)]
@@ -69,7 +69,7 @@ def _right(world: World, windows: list[Any], operator: int) -> Iterator[dict[str
 
 
 def _reached(key: int, operators: int, each: int, keys: int) -> list[int]:
-    """The keys that an item becomes, so many operators later."""
+    """The keys of the items that an item causes a number of operators later."""
     reached = [key]
     for _ in range(operators):
         reached = [(one * 7 + 3 + number) % keys for one in reached for number in range(each)]
@@ -81,12 +81,12 @@ def _told(world: World, operator: int) -> list[Told]:
     scenario, tolls = world.scenario, world.ledger.tolls
     slots = world.slots[operator * scenario.copies : (operator + 1) * scenario.copies]
     before = (operator + 1) * scenario.copies
-    # Items that an earlier operator had sent, and nobody had received, never come here.
+    # Items that an earlier operator had sent and that were not received do not arrive here.
     lost = sum(t.items for t in tolls if t.slot < before)
     lost += sum(t.unacked for t in tolls if t.slot < before - scenario.copies)
     told, ends = [], sorted(world.ideal_answers)
     for number, end in enumerate(ends):
-        if all((s.number, end) in world.answers for s in slots):  # else the simulator has told it
+        if all((s.number, end) in world.answers for s in slots):  # else it has been reported
             given = {str(s.copy): world.answers[s.number, end] for s in slots}
             answer = {copy: dict(enumerate(sums.tolist())) for copy, sums in given.items()}
             promised = float(scenario.policy.budget.max_state_error)

@@ -1,4 +1,4 @@
-"""The books: what every loss took, measured, and every promise that was not kept."""
+"""The simulation's account: the measured cost of every loss, and broken promises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDING = 1 + 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Toll:
-    """What one loss of a slot took, and what it was allowed to take."""
+    """The measured cost of one loss of a slot, and what was allowed."""
 
     slot: int
     time: float
@@ -31,7 +31,7 @@ class Toll:
     position: float
     """Newest time of the stream that it may have taken in."""
     seconds: float
-    """From then until it could go on."""
+    """Seconds from then until it continued."""
     allowed: Thresholds
     """The price of the loss, as it is durable in the slot's account."""
     state: float
@@ -61,7 +61,7 @@ class Ledger:
             self.violations.append(f"{what}: {value:g} is above {most:g}")
 
     def loss(self, toll: Toll) -> None:
-        """Book a loss: within the slot's thresholds, and all losses together within the budget."""
+        """Add a loss; check it against the slot's thresholds, and all losses against the budget."""
         self.tolls.append(toll)
         where = f"slot {toll.slot} at {toll.time:.6f} s"
         self.check(f"state lost by {where}", toll.state, toll.allowed.theta)
@@ -72,7 +72,7 @@ class Ledger:
         self._unacked += toll.unacked
         self.totals.append((toll.time, self._state))
         if self.scenario.policy.window is not None:
-            return  # the budget is one window's there: its answers are checked instead
+            return  # the budget is for one window there: its answers are checked instead
         budget = self.scenario.policy.budget
         self.check(f"all state lost up to {where}", self._state, budget.max_state_error)
         self.check(f"all items lost up to {where}", self._items, budget.max_lost_items)
@@ -81,7 +81,7 @@ class Ledger:
         )
 
     def check_sliding(self, window: Sliding) -> None:
-        """All that was lost within any one window is within the budget."""
+        """Check that losses within any one window are within the budget."""
         for end in {toll.position for toll in self.tolls}:
             inside = (
                 toll.state

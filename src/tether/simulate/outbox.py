@@ -40,7 +40,7 @@ class Outbox:
         self._deliver, self._wake = deliver, wake
         self.receiver = receiver
         self.broken = False
-        """Whether the sender has died: nothing comes out of the line any more."""
+        """Whether the sender has died, so that nothing arrives from it any more."""
         self.gamma = 0.0
         """Most unacknowledged items at risk now."""
         self.state = SenderState()
@@ -49,12 +49,12 @@ class Outbox:
 
     @property
     def settled(self) -> bool:
-        """Whether all that was offered is accepted: whoever made it may forget it."""
+        """Whether all offered items are accepted, so that their maker may drop them."""
         return not self._offered and self.state.accepted == self.state.sent
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether nothing is in flight."""
         return not self._offered and not self._held
 
     def offer(self, name: str, first: int, items: Array, window_end: float | None = None) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tether.simulate.report import Report
 
-# Okabe and Ito's colours, which people tell apart however they see colours.
+# Okabe and Ito's colours, which colour-blind people can distinguish.
 BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#E69F00", "#009E73", "#222222"
 WIDTH, HEIGHT = 360, 240
 LEFT, TOP, BETWEEN = 78, 64, 110

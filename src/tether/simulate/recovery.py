@@ -1,11 +1,9 @@
-"""A lost slot becomes a slot again (AF-Stream 2019 §3.4.3), and the loss is measured.
+"""Recovers a lost slot (AF-Stream 2019 §3.4.3), and measures the loss.
 
 Found lost → backups read → state restored → the failure counted and priced, durably → items above the
-state's number replayed. A death in the middle starts it over; nothing is lost by that, as nothing has
-gone on from the restored state.
-
-The price is what a real recovery can know: thresholds from the policy's state that is durable, and not
-from the memory that has just gone.
+state's number replayed. If the slot dies in the middle, recovery starts again; that costs nothing,
+because no work has been done on the restored state. The price is computed as in a real recovery: from
+the thresholds in the policy's durable state, not from the lost memory.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Fallen(NamedTuple):
-    """What a slot was at the moment when it was lost; known to the ledger only."""
+    """The contents of a slot when it was lost; only the ledger knows them."""
 
     time: float
     position: float
@@ -69,7 +67,7 @@ def recover(slot: Slot) -> Doing:
         Recovered(epoch=Epoch(slot.epoch), newest_event_time=world.newest),
         slot.placement,
     )
-    # Before the slot goes on: else dying again would forget this failure (§3.5.2).
+    # Before the slot continues; otherwise another death would forget this failure (§3.5.2).
     assert any(isinstance(one, RecordFailures) for one in asked)
     yield from slot.write(Record(policy_state=state, price=price))
 
@@ -87,7 +85,7 @@ def recover(slot: Slot) -> Doing:
 
 
 def _book(slot: Slot, fallen: Fallen, number: int, durable: list[Run]) -> None:
-    """Compare what the slot was, and was about to become, with what it is."""
+    """Compare the slot before the loss, with what it was processing, to the recovered one."""
     saved = {n for run in durable for n in range(run.first, run.last + 1)}
     pending = cut(fallen.runs, fallen.processed + 1, fallen.received)
     lost = [
@@ -110,7 +108,7 @@ def _book(slot: Slot, fallen: Fallen, number: int, durable: list[Run]) -> None:
             time=fallen.time,
             position=fallen.position,
             seconds=slot.world.clock.now - fallen.time,
-            # Of a loss that nothing durable tells of, a restart would say that it cost nothing.
+            # A restart would report no cost for a loss without a durable record.
             allowed=price.limits if price else Thresholds(theta=0.0, l=0.0, gamma=0.0),
             state=slot.sums.distance(expected, actual),
             items=count(lost),

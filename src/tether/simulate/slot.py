@@ -118,13 +118,13 @@ class Slot:
     # ---- being driven --------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Go on if it waits for something other than a time."""
+        """Continue, if it waits for something other than a time."""
         if self._parked:
             self._resume(self.life)
 
     def _resume(self, life: int) -> None:
         if life != self.life:
-            return  # meant for one that has died since
+            return  # meant for a life of the slot that has ended since
         self._parked = False
         until = next(self._doing)
         if until is None:
@@ -133,7 +133,7 @@ class Slot:
             self.world.clock.at(until, self._resume, self.life)
 
     def arrive(self, sender: Outbox, message: Message) -> None:
-        """A message comes in; while the slot is lost, it goes nowhere."""
+        """Receive a message; while the slot is lost, it is dropped."""
         if self.up:
             self.inbox.append((sender, message))
             self.wake()
@@ -230,7 +230,7 @@ class Slot:
         upto = self._next_end()
         receiver, asked = receive(self.receiver, ReadyToProcess(upto=upto), self.limits.l)
         end = next(one.last for one in asked if isinstance(one, ProcessItems))
-        if end < upto:  # what was backed up and what was not are processed apart
+        if end < upto:  # items with and without a backup are processed separately
             receiver, asked = receive(self.receiver, ReadyToProcess(upto=end), self.limits.l)
         runs = cut(self.runs, self.receiver.processed + 1, end)
         work = count(runs) * self.world.scenario.timing.item
@@ -240,8 +240,8 @@ class Slot:
         self.sums.state.begin(epoch)
         answers = self._apply(runs)
         yield from self._send(runs)
-        # With the outputs: were it after the record, a slot that dies in between would come back
-        # with a record that the window is over, and nobody would have its answer.
+        # Together with the outputs: if it came after the record, a slot that dies in between would
+        # recover with a finished window whose answer was never given.
         self.world.answered(self, answers)
         drops = any(isinstance(one, DropItems) for one in asked)
         yield from self.finish(self._decide(epoch, runs, receiver, drops))
@@ -268,7 +268,7 @@ class Slot:
         return answers
 
     def _send(self, runs: list[Run]) -> Doing:
-        """Send outputs; go on once they are accepted, that is, no longer ours to make again."""
+        """Send outputs; continue when they are accepted, and need not be produced again."""
         each, began = self.world.scenario.fan_out, self.world.clock.now
         ends = False
         for run in runs:
@@ -278,7 +278,7 @@ class Slot:
             else:
                 made = outputs(run.items, self.world.scenario.keys, each)
                 self.outbox.offer(run.name, (run.number - 1) * each + 1, made)
-        # Punctuation is never at risk: it is ours until the next has it durable.
+        # Punctuation is never at risk: it is kept until the receiver has made it durable.
         while not (self.outbox.idle if ends else self.outbox.settled):
             yield None
         self.seconds["acks"] += self.world.clock.now - began
@@ -308,7 +308,7 @@ class Slot:
         return Step(epoch, receiver, state, backup, control)
 
     def finish(self, step: Step) -> Doing:
-        """Make durable what must be, then commit: never the other way round."""
+        """Make durable what is required, then commit."""
         yield from self.save(step)
         self.commit(step)
 

@@ -22,7 +22,7 @@ RECORD_BYTES = 64
 
 
 class Price(NamedTuple):
-    """What a loss is told to cost at most: the thresholds that were durable when it happened."""
+    """The largest cost of a loss as reported: the thresholds that were durable when it happened."""
 
     life: int
     """Number of the slot's life that was lost; it is lost once, however often it is recovered."""
@@ -62,13 +62,13 @@ class SlotLog:
 
     records: list[Record] = field(default_factory=list)
     account: dict[int, Price] = field(default_factory=dict)
-    """Of every loss its price, by the life that was lost; fixed by the first record of it."""
+    """The price of every loss, by the life that was lost; fixed by its first record."""
     frame_bytes: int = 0
     """Bytes of frames since the last full one, that one included."""
     full_bytes: int = 0
 
     def append(self, record: Record) -> None:
-        """Add a durable record; a full frame makes most of what came before superfluous."""
+        """Add a durable record; after a full frame most earlier records are not needed."""
         if record.price is not None:
             self.account.setdefault(record.price.life, record.price)
         if record.full:
@@ -132,18 +132,18 @@ class BackupStore:
         self.writes = {"state": 0, "items": 0, "control": 0}
 
     def outage(self, until: float) -> None:
-        """No transfer starts before that time; those under way come to their end."""
+        """No transfer starts before that time; those under way are finished."""
         self._out_until = max(self._out_until, until)
 
     def transfer(self, slot: int, nbytes: int, now: float) -> float:
-        """Take a transfer on; give the time of its end."""
+        """Start a transfer; returns the time of its end."""
         server = slot % len(self._free)
         start = max(now, self._free[server], self._out_until)
         self._free[server] = start + nbytes / self._bandwidth
         return self._free[server] + self._latency
 
     def write(self, slot: int, record: Record, now: float) -> float:
-        """Take a write on; give the time at which it is durable."""
+        """Start a write; returns the time at which it is durable."""
         what = "state" if record.frame else "items" if record.runs else "control"
         self.written[what] += record.nbytes
         self.writes[what] += 1

@@ -1,9 +1,9 @@
 """A query, its twin and a reader in one process: the take-over on the engine's own slots and commits.
 
 The host decides nothing: what it is told to do is :mod:`tether.protocols.take_over`, and slots,
-snapshots and records are :mod:`tether.engine`, as on Spark. Whoever drives it chooses what happens next:
-main or twin runs an epoch, an instruction is carried out, a slot loses its state, the driver dies. It
-may die between any two instructions, and between an epoch's output and the host's commit of it.
+snapshots and records are :mod:`tether.engine`, as on Spark. The caller chooses what happens next: main
+or twin runs an epoch, an instruction is carried out, a slot loses its state, the driver dies. It may die
+between any two instructions, and between an epoch's output and the host's commit of it.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reader:
-    """What has been given, by epoch: stable answers, each once, and tentative ones."""
+    """The answers given so far, by epoch: stable ones, each once, and tentative ones."""
 
     truth: list[Array] = field(default_factory=list)
-    """What is right, by epoch."""
+    """The right answers, by epoch."""
     stable: set[Epoch] = field(default_factory=set)
     tentative: set[Epoch] = field(default_factory=set)
     newest: Epoch = NEVER
     """The epoch that was given last."""
     in_doubt: Epoch | None = None
-    """That epoch when the driver died: unless it was noted before, it may come again."""
+    """The same when the driver died: if it was not noted before, it may be given again."""
     wrong: int = 0
-    """Tentative answers that were not the right ones."""
+    """Number of tentative answers that were not right."""
     violations: list[str] = field(default_factory=list)
 
     def give(self, epoch: Epoch, answer: Array | None) -> None:
@@ -283,7 +283,7 @@ class TwinWorld:
         self._main = self._twin
 
     def settle(self, epochs: int) -> None:
-        """Nothing fails any more: run so many epochs, and until nothing is missing."""
+        """Run a number of epochs without failures, and then until nothing is missing."""
         goal = self.committed + epochs
         for _ in range(20 * (goal + 10)):
             while self.asked:

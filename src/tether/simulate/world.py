@@ -153,15 +153,15 @@ class World:
         """Put a message on the line to the sender's receiver."""
         slot = None if sender.receiver is None else self.slots[sender.receiver]
         if slot is not None and not slot.up:
-            return  # there is nobody to send to; once there is, it is sent again
+            return  # the receiver is lost; once it is back, the message is sent again
         life = 0 if slot is None else slot.life
         then = self.clock.now + self.scenario.timing.channel
         self.clock.at(then, self._arrive, sender, message, life)
 
     def _arrive(self, sender: Outbox, message: Message, life: int) -> None:
-        # What is on a line when either end dies is lost with it. A line keeps the order: a message
-        # from before a loss must not overtake those that are sent again after it, as the receiver
-        # would take these for known.
+        # A message in flight is lost when either end dies. Channels keep the order: a message from
+        # before a loss must not arrive after those that are sent again, because the receiver would then
+        # take these for known ones.
         if sender.broken:
             return
         if sender.receiver is not None:
@@ -220,12 +220,12 @@ class World:
         return range(start, min(start + size, self.scenario.slots))
 
     def kill(self, slot: Slot, life: int, outcome: Outcome) -> None:
-        """Let a slot die, unless that life of it has ended already."""
+        """Let a slot die, unless that life has already ended."""
         if slot.life == life:
             slot.die(outcome)
 
     def back(self, slot: Slot) -> None:
-        """A slot has recovered: whoever sends to it sends again what was not acknowledged."""
+        """A slot has recovered: its senders send again what was not acknowledged."""
         if slot.operator == 0:
             self.sources[slot.copy].resend()
         else:
@@ -241,14 +241,14 @@ class World:
         self.ledger.check(f"divergence of slot {slot.number}", divergence, slot.limits.theta)
 
     def answered(self, slot: Slot, answers: dict[float, Array]) -> None:
-        """A slot gives answers of windows; the first stands, for a later one is made after a loss."""
+        """Note answers of windows; the first answer counts, as later ones are made after a loss."""
         for end, answer in answers.items():
             self.answers.setdefault((slot.number, end), answer)
 
     # ---- promises ------------------------------------------------------------------------------
 
     def state_error(self, operator: int) -> float:
-        """What the states of an operator are wrong by now, all copies together."""
+        """Current error of an operator's states, all copies together."""
         first = operator * self.scenario.copies
         slots = self.slots[first : first + self.scenario.copies]
         ideal = self.ideal[operator]

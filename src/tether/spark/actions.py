@@ -43,7 +43,7 @@ def drill() -> str:
     """Kill one process of this driver's application on this machine: an executor, or a Python worker.
 
     Raises:
-        BadValueError: There is none here.
+        BadValueError: There is no such process.
     """
     from tether.testing.processes import (  # noqa: PLC0415 - only for this
         command_of,

@@ -1,4 +1,4 @@
-"""Kafka as a sink that holds every row once for whoever reads it by number."""
+"""Kafka as a sink, with every row once for readers that use the row's number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def to_kafka(servers: str, topic: str, *, key: str | Sequence[str] = (), **optio
 
     A record's value is the row as JSON; its key is the JSON of the key columns, if any were named. Spark
     writes to Kafka at least once: an epoch that is run again, after a broker or an executor has died, is
-    written again, with the same numbers. So whoever reads by number has every row once: use
+    written again, with the same numbers. So a reader that uses the numbers gets every row once: use
     ``rows_once`` with Spark, or keep the newest ``epoch`` of a key anywhere else.
 
     Args:

@@ -1,4 +1,4 @@
-"""The way in: ``tether.stream(df).apply(operator, key=[...]).start(...)``."""
+"""The entry point: ``tether.stream(df).apply(operator, key=[...]).start(...)``."""
 
 from __future__ import annotations
 

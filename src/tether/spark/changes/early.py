@@ -66,7 +66,7 @@ class EarlyOutlet:
         if not given:
             outlet.write(marked(rows, INSERT, epoch, mark), epoch, mark)
             return
-        # Kept first: the operators run once, whatever is made of their rows.
+        # Stored first, so that the operators run only once, however often the rows are used.
         stable = spool.keep(rows, epoch, "stable")
         early = functools.reduce(lambda one, other: one.unionByName(other), given)
         outlet.write(corrected(early, stable, epoch, mark, outlet.key), epoch, mark)

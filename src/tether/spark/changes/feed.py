@@ -1,4 +1,4 @@
-"""Output as a directory of changes: stable rows once, tentative ones and what became of them."""
+"""Output as a directory of changes: stable rows once, tentative ones and their corrections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChangeFeed:
         raise NotImplementedError("changes come by write_changes, with their mark")
 
     def write_changes(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
-        """Add the changes of an epoch; those that are there stand, for they may have been read."""
+        """Add the changes of an epoch; earlier ones are kept, because they may have been read."""
         with self._lock:
             self._sweep()
             there = live(self._log.commits())
@@ -57,7 +57,7 @@ class ChangeFeed:
                 self._log.append(epoch, "take-back")
 
     def _sweep(self) -> None:
-        """Once, before the first write: remove rows that a crash left before their commit."""
+        """Once, before the first write, remove rows that a crash left without a commit."""
         if self._swept:
             return
         self._swept = True

@@ -1,8 +1,8 @@
 """Which files of a change-feed directory count, and in which order.
 
-One small file for each commit, numbered without a gap, written under another name and renamed: it is
-there whole or not at all. Rows lie in folders that a commit names; a folder that none names is what a
-crash left, and nobody reads it.
+One small file for each commit, numbered without a gap, written under another name and renamed: so it is
+visible completely or not at all. Rows are in folders that a commit names; a folder without a commit was
+left by a crash, and is not read.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class FeedLog:
             self.files.pipe_file(path, data)
 
     def _sync(self, folder: str, files: Iterable[str]) -> None:
-        """Rows must be durable before a commit names them; object stores see to that themselves."""
+        """Make rows durable before a commit names them; object stores do that themselves."""
         if not self._local:
             return
         place = Path(self.root) / folder

@@ -1,4 +1,4 @@
-"""Corrections of few rows, made in the driver: for those Spark's joins cost more than all else.
+"""Corrections of few rows, made in the driver, because Spark's joins would dominate their cost.
 
 The changes are those of :mod:`tether.spark.changes.correction`. Where a key has several rows, others of
 them may be paired: any order is as right as another.
@@ -105,7 +105,7 @@ def _changes(both: pa.Table, tentative: int, key: Sequence[str]) -> Iterator[_Ch
     for row, name in enumerate(names):
         by_key.setdefault(name, ([], []))[row >= tentative].append(row)
     for old, new in by_key.values():
-        if len(old) > 1 or len(new) > 1:  # the same pairs should the epoch be given again
+        if len(old) > 1 or len(new) > 1:  # the same pairs if the epoch is given again
             old.sort(key=lambda row: repr(both.slice(row, 1).to_pylist()))
             new.sort(key=lambda row: repr(both.slice(row, 1).to_pylist()))
         for before, after in zip_longest(old, new):

@@ -30,7 +30,7 @@ class MemoryChanges:
         raise NotImplementedError("changes come by write_changes, with their mark")
 
     def write_changes(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
-        """Keep what is given; an epoch that is run again takes the place of itself."""
+        """Keep the rows; an epoch that is run again replaces its earlier rows."""
         got = [row.asDict(recursive=True) for row in rows.collect()]
         with self._lock:
             if mark.kind == "tentative" and (epoch, "stable") in self._given:

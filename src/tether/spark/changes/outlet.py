@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Outlet:
-    """A sink, and how much it wants to know.
+    """A sink, and the kinds of rows that it takes.
 
     Args:
         sink: The user's.
@@ -44,7 +44,7 @@ class Outlet:
         self._write = getattr(sink, "write_changes", None)
         self._checked = False
         self.usual_rows: int | None = None
-        """About how many rows an epoch has; None where nobody knows."""
+        """Approximate number of rows of an epoch; None if not known."""
 
     @property
     def takes_tentative(self) -> bool:
@@ -61,7 +61,7 @@ class Outlet:
         Args:
             rows: The rows.
             epoch: The epoch that they speak of.
-            mark: What is true of them.
+            mark: Their kind, and what else applies to them.
         """
         if self.spool is None:
             if mark.kind == "stable":
@@ -76,7 +76,7 @@ class Outlet:
         if given is None:
             self.write(marked(rows, INSERT, epoch, mark), epoch, mark)
             return
-        # Kept first: the operators run once, whatever is made of their rows.
+        # Stored first, so that the operators run only once, however often the rows are used.
         stable = self._keep(self.spool, rows, epoch, "stable")
         if can_compare(rows) and self.spool.rows(epoch) + self.spool.rows(epoch, "stable") <= FEW:
             like = to_arrow_schema(rows.schema, timezone="UTC")
@@ -103,7 +103,7 @@ class Outlet:
             self._checked = True
 
     def write(self, rows: DataFrame, epoch: int, mark: Mark) -> None:
-        """Let the sink have rows that say what they are."""
+        """Give the sink rows with their marks."""
         if self._write is None:
             self.sink(rows, epoch)
         else:  # it keeps the kinds of an epoch apart, also where it has no rows

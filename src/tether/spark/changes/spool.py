@@ -1,7 +1,8 @@
 """Tentative rows that were given, kept until the stable ones come: only then can they be taken back.
 
 In Spark's checkpoint directory, as Parquet. The rows that a sink gets are read from here, so what is
-taken back later is what was given, whatever an operator makes of the epoch when it is run again.
+taken back later is exactly what was given, even if an operator computes other rows when the epoch is run
+again.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class TentativeSpool:
     def keep_table(
         self, table: pa.Table, like: DataFrame, epoch: int, name: str = "given"
     ) -> DataFrame:
-        """The same for rows that are in the driver: there they stay for whoever reads them now."""
+        """The same for rows in the driver, where they stay for current readers."""
         files, root = fsspec.core.url_to_fs(self._url)
         place = f"{root}/{epoch}/{name}"
-        if files.exists(place):  # half written by a driver that died
+        if files.exists(place):  # left incomplete by a driver that died
             files.rm(place, recursive=True)
         files.makedirs(place)
         with files.open(f"{place}/part-0.parquet", "wb") as file:

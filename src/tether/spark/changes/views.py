@@ -12,10 +12,10 @@ tentative ones. ``history``: every change in the order in which it was made."""
 
 
 def check_view(view: str) -> None:
-    """Refuse a view that there is not.
+    """Refuse an unknown view.
 
     Raises:
-        BadValueError: Says which there are.
+        BadValueError: Names the known views.
     """
     if view not in get_args(View):
         raise BadValueError(

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 20_000
 FEW_BYTES = 300_000
-"""So much the driver reads and folds itself; it goes with the code of the task, to each of them."""
+"""Most bytes that the driver reads and folds itself; the result is sent to each task with its code."""
 
 MOST_FILES = 512
-"""Of more files than this, the driver would take longer to look into each than it could gain."""
+"""Most files for that; opening more would take longer than it saves."""
 
 _FILE = re.compile(
     r"path: (.*?), range: (\d+)-(\d+), partition values: (\[.*?\])(?=, path: |$)", re.DOTALL
@@ -89,7 +89,7 @@ class FoldedFiles:
     def of(self, rows: DataFrame) -> DataFrame | Parcels | None:
         """The rows of an epoch, folded and in parcels with their slots; None if Spark must read them.
 
-        A few rows the driver folds at once: that takes it less time than Spark needs to plan a stage.
+        The driver folds a few rows at once, which takes less time than Spark needs to plan a stage.
         """
         self.rows_read, self.why_not = 0, ""
         try:
@@ -125,8 +125,8 @@ class FoldedFiles:
 def files_of(rows: DataFrame, shown: Callable[[Any], Any]) -> list[str]:
     """Local paths of the files that the rows of an epoch are in, each once.
 
-    Spark has planned already which task would read what; it has not read anything. Every call to the
-    JVM takes a good part of a millisecond, so there are as few as can be.
+    Spark has planned already which task would read what; it has not read anything. Every call to the JVM
+    takes a large part of a millisecond, so there are as few as possible.
 
     Args:
         rows: The epoch's rows.

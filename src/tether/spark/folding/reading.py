@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tether.spark.folding.epoch_files import FileFolding
 
 BYTES_AT_ONCE = 64 << 20
-"""So much a task reads before it folds it: what bounds its memory."""
+"""Most bytes that a task reads before it folds them; this limits its memory."""
 
 
 class Piece(NamedTuple):
@@ -54,8 +54,8 @@ def read_parcels(
     """The rows of some pieces, folded, as parcels with their slots.
 
     Raises:
-        CannotFoldError: They cannot be read, or not as Spark reads them. Spark is to try it then:
-            either it can, or what it says of them is the right error.
+        CannotFoldError: They cannot be read, or not as Spark reads them. Then Spark reads them: it
+            either can, or raises the right error.
     """
     fold = folding.fold
     try:
@@ -114,7 +114,7 @@ def split_in_words(lines: pa.Table) -> pa.Table:
     r"""What ``tether.algorithms.word_count.words`` makes of lines, by Arrow.
 
     Raises:
-        CannotFoldError: There is more than ASCII in them: what is lower case is then Java's affair.
+        CannotFoldError: They contain more than ASCII, where only Java's rules for lower case are right.
 
     Example:
         >>> split_in_words(pa.table({"word": [" To be\tor", None, "", "not"]})).to_pydict()

@@ -1,4 +1,4 @@
-"""What of a take-over a restarted driver finds in the checkpoint directory: a note, names of arenas."""
+"""The remains of a take-over in the checkpoint directory: a note, and names of arenas."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def unfinished(checkpoint: str) -> to.Note | None:
 
 
 def refuse_unfinished(note: to.Note | None) -> None:
-    """Do not take a tentative state for the query's.
+    """Refuse to use a tentative state as the query's.
 
     Raises:
-        QueryRefusedError: It would be.
+        QueryRefusedError: It would be used.
     """
     if note is not None:
         raise QueryRefusedError(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tether.spark.graph.prepared import PreparedQuery
 
 BEHIND = "behind"
-"""Folder of the part behind a feedback loop: its epochs are not those of the rest."""
+"""Folder of the part behind a feedback loop, whose epochs are counted separately."""
 
 
 class OpenStore(NamedTuple):
@@ -52,7 +52,7 @@ def open_stores(query: PreparedQuery, owner: str) -> list[OpenStore | None]:
 
 
 def release(stores: Sequence[OpenStore | None]) -> None:
-    """Let other queries at the stores."""
+    """Release the stores for other queries."""
     for opened in stores:
         if opened is not None:
             opened.lock.release()

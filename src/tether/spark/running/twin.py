@@ -44,7 +44,7 @@ class Lead(Protocol):
     """The run that a twin follows."""
 
     def cut(self, epoch: Epoch) -> CutEpoch | None:
-        """How main cut an epoch; None where it has not ended it yet."""
+        """The cut of an epoch by main; None if main has not finished it yet."""
         ...
 
     def twin_mark(self, epoch: Epoch) -> Mark | None:
@@ -52,7 +52,7 @@ class Lead(Protocol):
         ...
 
     def main_mark(self, epoch: Epoch) -> Mark:
-        """What main's rows of an epoch are."""
+        """The kind of main's rows of an epoch."""
         ...
 
     def before_twin_epoch(self, twin: Twin) -> None:
@@ -60,15 +60,15 @@ class Lead(Protocol):
         ...
 
     def twin_ended(self, twin: Twin, epoch: Epoch) -> None:
-        """The twin has come to the end of an epoch; take over if it has caught up."""
+        """The twin has finished an epoch; take over if it has caught up."""
         ...
 
     def await_first_answer(self, twin: Twin) -> None:
-        """Let main come to the end of the epoch in which the loss was found."""
+        """Wait until main has finished the epoch in which the loss was found."""
         ...
 
     def silent_through(self) -> Epoch:
-        """The last epoch of main's whose output nobody needs from the twin."""
+        """The last epoch of main for which the twin's output is not needed."""
         ...
 
     def idle(self) -> None:
@@ -121,17 +121,17 @@ class Twin:
         self._checkpoint = TwinCheckpoint(checkpoint, int(session.conf.get(_COMPACT, "10") or 10))
         self.runner: Runner[SparkCluster] | None = None
         self.ended = False
-        """Whether it is to run nothing any more: it has taken over, or another takes its place."""
+        """Whether it must not run any more: it has taken over, or has been replaced."""
         self._is_main = False
         self._placed = False
-        """Whether its slots have their places in the stream that runs now."""
+        """Whether its slots are placed in the current stream."""
         self._laid: CutEpoch | None = None
         self._merged: CutEpoch | None = None
-        """What it runs as one epoch before all others."""
+        """The epochs that it runs as one before all others."""
         self._failure: Exception | None = None
         self._stream: StreamingQuery | None = None
         self.epochs = 0
-        """How many it has run."""
+        """Number of epochs that it has run."""
 
     # ---- the thread that follows ----------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Twin:
         """Run epochs until it has taken over or is ended.
 
         Raises:
-            Exception: It cannot go on.
+            Exception: It has failed.
         """
         self._lead.await_first_answer(self)
         if self.ended:
@@ -195,20 +195,20 @@ class Twin:
             stream.stop()
 
     def end(self) -> None:
-        """Run nothing any more."""
+        """Stop running epochs."""
         self.ended = True
         if self._stream is not None:
             self._stream.stop()
 
     def remove(self) -> None:
-        """Remove what is resident of it, and its checkpoint."""
+        """Remove its resident state and its checkpoint."""
         if self.runner is not None:
             self.runner.clean()
             self.runner.release()
         self.remove_checkpoint()
 
     def remove_checkpoint(self) -> None:
-        """Remove its copy of Spark's logs: nobody reads it again."""
+        """Remove its copy of Spark's logs, which is not needed any more."""
         self._checkpoint.remove()
 
     # ---- an epoch ------------------------------------------------------------------------------
