@@ -3,8 +3,7 @@
 They are backed up by policy, like items (AF-Stream 2019 §3.4.2): an exact policy makes every one
 durable with the commit of its epoch; an approximate one only when more than l of the waiting items are
 not durable. So a driver that dies loses at most l of them. The number is not known afterwards: the next
-driver counts l items as lost, and continues with half of l. Over any number of deaths they are at most L
-(§3.5.2).
+driver counts l items as lost, and continues with half of l. So they are at most L in all (§3.5.2).
 
 As for state, l counts only once it is durable: the commit log says how many items may wait unsaved.
 """
@@ -103,8 +102,7 @@ class FeedbackBox:
         self._waiting: dict[str, list[Sent]] = {}
         self._finished: dict[str, Epoch] = {}
         self._used: dict[str, Epoch] = {}
-        """Where they run at different epochs: the epoch of the newest feedback that each receiver has
-        used, according to its log."""
+        """Where they do: the epoch of the newest feedback that each receiver's log says it has used."""
         self._senders: dict[str, _Sender] = {}
 
     def waiting(self, receiver: str) -> Waiting | None:
