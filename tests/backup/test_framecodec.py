@@ -115,6 +115,15 @@ def test_any_changed_byte_is_noticed(good: bytes, data: st.DataObject) -> None:
         decode_frame(bytes(damaged))
 
 
+@pytest.mark.parametrize("position", range(-8, 0))
+def test_an_end_that_is_not_the_frames_own_is_noticed(position: int) -> None:
+    """The checksums of head and state do not cover it: it says that all of the frame was written."""
+    damaged = bytearray(GOOD)
+    damaged[position] ^= 0x10
+    with pytest.raises(BackupUnreadableError, match="end"):
+        decode_frame(bytes(damaged))
+
+
 @given(st.integers(0, len(GOOD) - 1))
 def test_any_truncation_is_noticed(length: int) -> None:
     with pytest.raises(BackupUnreadableError):
