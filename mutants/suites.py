@@ -108,6 +108,8 @@ ENGINE = (
     "tests/spark/test_cut_log.py",
     "tests/testing/test_inprocess.py",
     "tests/testing/test_fuzz.py",
+    "tests/testing/test_twin_healing.py",
+    "tests/testing/test_twin.py",
     "tests/testing/test_rescaling.py",
     "tests/testing/test_rescaling_live.py",
     "tests/testing/test_rescaling_offline.py",

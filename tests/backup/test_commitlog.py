@@ -7,7 +7,6 @@ from tether.backup.commitcodec import BEGINNING, Numbered, decode_entry, encode_
 from tether.backup.commitlog import joined, replay
 from tether.backup.commits import CommitSnapshot
 
-
 EMPTY = CommitSnapshot(records=[], failures={}, losses={}, gaps=[])
 
 

@@ -178,7 +178,7 @@ def in_the_background(query):
     def work():
         try:
             query.processAllAvailable()
-        except TetherError as error:
+        except (TetherError, RuntimeError) as error:
             errors.append(error)
 
     threading.Thread(target=work, daemon=True).start()
