@@ -62,14 +62,15 @@ class Outage:
 
 
 def open_cluster(
-    scratch: Path, *, locality_wait: str, conf: dict[str, str] | None = None
+    scratch: Path, *, locality_wait: str, cores: int = 1, conf: dict[str, str] | None = None
 ) -> SparkSession:
-    """Two executors of one core on loopback, as processes of their own.
+    """Two executors on loopback, as processes of their own.
 
     Args:
         scratch: Where executors write.
         locality_wait: How long Spark holds out for a task's preferred executor. Ours pins slots by it;
             for Spark's own stores a short one makes the pause after a kill shorter.
+        cores: Tasks that an executor runs at once.
         conf: More settings.
     """
     os.environ["SPARK_HOME"] = str(linked_home(scratch / "spark-home"))
@@ -81,7 +82,7 @@ def open_cluster(
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    return open_session(f"local-cluster[{SLOTS},1,{MEMORY_MB}]", app="recovery", conf=conf)
+    return open_session(f"local-cluster[{SLOTS},{cores},{MEMORY_MB}]", app="recovery", conf=conf)
 
 
 class Target:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 WARM_UP = 3
 BEHIND = 20
 """Epochs that a kill finds since the newest snapshot."""
-BLOCKS = {"rewind": 4, "meanwhile": 8, "heal": 8}
+BLOCKS = {"rewind": 4, "meanwhile": 5, "heal": 5}
 """Queries of each kind, in turns."""
-KILLS = {"rewind": 1, "meanwhile": 2, "heal": 2}
+KILLS = {"rewind": 1, "meanwhile": 3, "heal": 3}
 """Kills of one query, one after the other: few, for what is interrupted is measured again."""
 
 
@@ -52,6 +52,8 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
         session = open_cluster(
             directory,
             locality_wait="60s",
+            # The one that is left can take all slots: what is measured is the twin, not half a cluster.
+            cores=SLOTS,
             conf={
                 "spark.scheduler.mode": "FAIR",
                 # An executor lives for half a minute here: Java's second compiler would take a core from
@@ -62,7 +64,7 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
             },
         )
         outcomes = _struck(session, directory, log, blocks=blocks, rows=rows, seed=seed)
-        cost = Experiment("heal", seed=seed, repeats=1 if quick else 5, log=log)
+        cost = Experiment("heal", seed=seed, repeats=1 if quick else 3, log=log)
         write_epochs(directory / "in", epochs_of((30 if quick else 60) + WARM_UP, rows, seed))
         plain = tether.Approximate(1e6)
         healing = tether.Approximate(1e6, heal=tether.Barrier(30))
@@ -83,9 +85,9 @@ def _struck(
     blocks: dict[str, int],
     rows: int,
     seed: int,
-) -> dict[str, list[dict[str, float]]]:
+) -> dict[str, list[dict[str, Any]]]:
     """What each kill of each kind of query came to."""
-    outcomes: dict[str, list[dict[str, float]]] = {name: [] for name in KILLS}
+    outcomes: dict[str, list[dict[str, Any]]] = {name: [] for name in KILLS}
     for block in range(max(blocks.values())):
         for name, number in KILLS.items():
             if block >= blocks[name]:
@@ -94,7 +96,7 @@ def _struck(
             if known is None:
                 first = seed + block * number
                 subject = Subject(session, directory, name, first, rows)
-                found: list[dict[str, float]] = []
+                found: list[dict[str, Any]] = []
                 for kill in range(first, first + number):
                     got = {"seed": float(kill), **subject.strike(kill, BEHIND)}
                     found.append(got)
@@ -117,7 +119,7 @@ def _workload(rows: int, kills: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _goals(outcomes: dict[str, list[dict[str, float]]], cost: Experiment) -> list[Goal]:
+def _goals(outcomes: dict[str, list[dict[str, Any]]], cost: Experiment) -> list[Goal]:
     healed = outcomes["meanwhile"] + outcomes["heal"]
 
     def total(name: str) -> float:
@@ -131,10 +133,17 @@ def _goals(outcomes: dict[str, list[dict[str, float]]], cost: Experiment) -> lis
         Goal("heal.wrong_after", "<=", 0, total("wrong")),
         Goal("heal.stable_withdrawn", "<=", 0, total("withdrawn")),
         Goal("heal.output_gap", "<=", 0.3, gap),
-        Goal("heal.main_slowdown", "<=", 1.6, middle("slowdown", "meanwhile")),
+        Goal("heal.main_slowdown", "<=", 1.6, _slowdown(outcomes["meanwhile"])),
         Goal("heal.catch_up", ">=", 0.001, middle("gained", "meanwhile")),
         Goal("heal.cost_without_failure", ">=", 0.97, cost.ratio("without", "with heal")),
     ]
+
+
+def _slowdown(kills: list[dict[str, Any]]) -> float:
+    """Epochs of the query while its twin ran, to those before the kill: the median of all of them."""
+    return statistics.median(
+        time / one["epoch_before"] for one in kills for time in one["beside_twin"]
+    )
 
 
 def _measure(session: SparkSession, source: Path, rows: int, policy: Any) -> Measurement:

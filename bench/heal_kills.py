@@ -7,6 +7,7 @@ import statistics
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +161,7 @@ class Subject:
         """Between these epochs nothing was missing: the first of them, the first not of them."""
         self._since = 0
 
-    def strike(self, seed: int, behind: int) -> dict[str, float]:
+    def strike(self, seed: int, behind: int) -> dict[str, Any]:
         """SIGKILL an executor with many epochs since the snapshot; the input goes on meanwhile."""
         query, seen, feed = self.query, self._seen, self._feed
         if self._name != "heal":  # both contenders go back equally far, whatever came before
@@ -185,25 +186,27 @@ class Subject:
         over = "rewound" if self._name == "rewind" else "taken-over"
         _await(lambda: any(event.what == over for event in query.story()[told:]), query)
         done = time.monotonic()
-        during = [one for one in query.recentProgress if one["batchId"] > first]
-        during = epoch_times(during, 0)
+        reports = [one for one in query.recentProgress if one["batchId"] > first]
         given = len(feed.keys)
         _await(lambda: max(seen.stable, default=0) >= given - 1, query)
         feed.every = None
         caught_up = time.monotonic()
         query.processAllAvailable()
-        (taken, *_) = [e for e in query.story()[told:] if e.what == over]
+        story = query.story()[told:]
+        (taken, *_) = [e for e in story if e.what == over]
+        twins = [e.at for e in story if e.what == "twin"]
+        beside = [one for one in reports if twins and _began(one) >= twins[0]]
         self._since = taken.epoch + 1
         after = [struck, *[at for at in seen.at if at >= struck]]
         return {
             "gap": max(late - early for early, late in pairwise(after)),
-            "slowdown": statistics.median(during) / before if during else 1.0,
             "seconds": done - struck,
             "until_all_is_given": caught_up - struck,
             "gained": behind / (done - struck),
             "epoch_before": before / 1e3,
             "usual_epoch": usual,
-            "epochs_meanwhile": float(len(during)),
+            "twins": float(len(twins)),
+            "beside_twin": [time / 1e3 for time in epoch_times(beside, 0)],
         }
 
     def end(self) -> dict[str, float]:
@@ -223,6 +226,11 @@ class Subject:
             "epochs": float(len(self._feed.keys)),
             "spent": self.query.bound().spent,
         }
+
+
+def _began(report: dict[str, Any]) -> float:
+    """Unix seconds at which an epoch of Spark's began."""
+    return datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
 
 
 def _living() -> int:

@@ -23,12 +23,14 @@ def told(story, what):
 @pytest.mark.chaos
 def test_copies_speak_for_the_slots_of_a_killed_executor(tmp_path):
     """In the same epoch; nobody goes back; the copies that are gone are made again; and all is exact."""
-    tables = skewed_keys(epochs=14, rows=2000, keys=200, seed=5)
+    tables = skewed_keys(epochs=18, rows=2000, keys=200, seed=5)
     write_epochs(tmp_path / "in", tables)
     policy = "partially-active:share=1,interval=40epochs"
     counting = Counting(tmp_path, policy, master=MASTER, slots=3, conf=from_the_start(3))
     injector = Injector(tmp_path / "strikes", seed=5)
-    injector.at("halfway", "executor", slot=1, epoch=4)
+    # Not right after a snapshot, from which slots would be restored where nobody need speak for them:
+    # a copy that an attempt of the first epoch left empty is filled from one that ends epoch 3.
+    injector.at("halfway", "executor", slot=1, epoch=7)
     stories = []
     with explained_run(tmp_path, injector=injector, stories=stories):
         result = counting.run(injector.faults)
@@ -37,12 +39,14 @@ def test_copies_speak_for_the_slots_of_a_killed_executor(tmp_path):
         assert injector.struck()
         assert counting.answer() == true_counts(tables)
         (promoted,) = told(stories, "promoted")
-        assert promoted["epoch"] == 4
+        assert promoted["epoch"] == 7
         assert 1 in promoted["detail"]["slots"]
         assert told(stories, "rewound") == []
-        first, *again = told(stories, "copied")
-        assert first["detail"]["slots"] == [0, 1, 2]
-        assert {slot for event in again for slot in event["detail"]["slots"]} >= {1}
+        before, again = set(), set()
+        for event in told(stories, "copied"):
+            (before if event["epoch"] < 7 else again).update(event["detail"]["slots"])
+        assert before == {0, 1, 2}
+        assert again >= {1}
         assert counting.left_behind() == []
 
 

@@ -136,6 +136,14 @@ def test_a_copy_speaks_in_the_same_epoch_with_the_same_bits(tmp_path, clean, poi
     assert filled >= set(lost.detail["slots"])
 
 
+def test_right_after_a_snapshot_lost_slots_are_restored_and_nobody_is_promoted(tmp_path, clean):
+    chosen = tether.PartiallyActive(share=1.0, snapshots=tether.Barrier(4, mode="sync"))
+    run = Run(tmp_path, chosen, [strike(tmp_path, 5, 1, "before-attach")])
+    assert run.finish() == clean[0]
+    assert {(one.epoch, one.slot) for one in run.told("recovery")} == {(5, 1)}
+    assert run.told("promoted") == run.told("rewound") == []
+
+
 def test_losses_one_after_the_other_are_all_covered(tmp_path, clean):
     faults = [strike(tmp_path, 3, 0), strike(tmp_path, 9, 1), strike(tmp_path, 14, 0)]
     run = Run(tmp_path, policy(), faults)

@@ -27,6 +27,7 @@ import tether
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.spark.running.driver import EpochDriver
 from tether.spark.running.taking_over import TakingOver
+from tether.spark.tasks.cluster import SparkCluster
 from tether.testing.fuzz.meaning import home
 
 LONG = pytest.mark.long
@@ -86,6 +87,26 @@ def test_an_approximate_query_is_exact_again_after_it_has_healed(tmp_path, monke
     query.processAllAvailable()
     check_healed(query) if query.slots() else None
     assert query.bound().spent == 0.0
+    query.stop()
+
+
+def test_slots_stay_where_they_are_while_a_twin_is_to_replace_them(tmp_path, monkeypatch):
+    """To move them costs a pause, and is in vain."""
+    job, looked = Job(tmp_path, HEALS), []
+
+    def lopsided(cluster, places):
+        looked.append(query.healing() is not None)
+        return False
+
+    monkeypatch.setattr(SparkCluster, "lopsided", lopsided)
+    job.injector.at("before-attach", "forget", slot=1, epoch=8)
+    query = job.start()
+    query.processAllAvailable()
+    epochs = {event.what: event.epoch for event in query.story()}
+    assert epochs["taken-over"] >= epochs["healing"]  # one at least was run meanwhile
+    assert looked
+    assert not any(looked)
+    check_healed(query)
     query.stop()
 
 

@@ -119,7 +119,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         point: Where in the epoch protocol.
         marker: A file that says that this fault has struck, when and in which process; it strikes
             again when it is removed.
-        slot: Which slot, or None for the first that comes.
+        slot: Which slot, or None for the first that comes; never a copy, only who speaks.
         operator: Which operator's, or None for any.
         epoch: First epoch in which it may strike.
         action: "kill": SIGKILL of the process that is there, the Python worker or the driver.

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 CLOSE = 1
 """The twin has nearly caught up when it is at most this many epochs behind: main waits for those."""
-NEAR = 10
+NEAR = 20
 """The same under ``delay``, if the twin gives stable rows of each of these epochs: the reader gets them
 in place of tentative ones."""
-STALLED = 20
+STALLED = 10
 """Under ``delay`` main also waits once it has run this many epochs without the twin coming closer.
 Otherwise a twin that is too slow would never take over."""
 

@@ -37,6 +37,8 @@ class Aside:
         """The only state that slots may restore, while the run is a twin: that of this epoch's end."""
         self.after: Epoch | None = None
         """The epoch before the first one, while several epochs are run as one."""
+        self.followed = False
+        """Whether a twin is about to replace the slots: moving them now would only delay both runs."""
         self._missing: frozenset[SlotId] = frozenset()
         self._how: Missing = "stale"
 

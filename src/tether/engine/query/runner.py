@@ -144,6 +144,8 @@ class Runner(Generic[C]):
             self.copies.move_one(epoch)
 
     def _lopsided(self) -> bool:
+        if self.books.aside.followed:
+            return False
         return self.cluster.lopsided([one.places() for one in self.books.ledgers.values()])
 
     def move(self) -> None:

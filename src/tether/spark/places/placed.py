@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tether.spark.graph.plan import EpochPlan
     from tether.spark.graph.prepared import PreparedOperator
 
+PATIENCE = 20.0
+"""Most seconds to wait until executors stop joining."""
 TRIES = 5
 """Number of attempts to place seats so that no copy shares an executor with its slot."""
 SPARE = 1
@@ -58,7 +60,6 @@ class Placed:
         fold: Whether rows may be folded where they are read.
         seating: How copies are placed, where there are any.
         stay_as: The seats so far, for a placement that changes nothing.
-        hurried: Whether to place slots at once, on the executors that there are.
     """
 
     def __init__(
@@ -72,10 +73,8 @@ class Placed:
         fold: bool,
         seating: Seating | None = None,
         stay_as: Mapping[str, Seats] | None = None,
-        hurried: bool = False,
     ) -> None:
         self._session, self._name, self._seating = session, name, seating
-        self._patience = 0.0 if hurried else 20.0
         self._stays = stay_as is not None
         self._anchors: dict[object, Anchor] = {}
         self.seats: dict[str, Seats] = dict(stay_as or {})
@@ -136,9 +135,7 @@ class Placed:
         return self._anchors[slots]
 
     def _make(self, number: int, name: str) -> Anchor:
-        if self._stays:
-            return Anchor(self._session, number, name, patience=0.0)
-        return Anchor(self._session, number, name, self._patience)
+        return Anchor(self._session, number, name, patience=0.0 if self._stays else PATIENCE)
 
     def _seated(self, node: OperatorNode) -> Anchor | None:
         """Place an operator's seats so that no copy sits beside its slot; try several times."""

@@ -7,6 +7,7 @@ protocol are carried out at once, by the thread that reported the event, so they
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from tether.chaos.faults import reach
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 FIRST_SECONDS = 20.0
 """Longest time, in seconds, that a twin waits for main's first answer after a loss."""
+REPLACED_SECONDS = 10.0
+"""Longest time, in seconds, that a twin waits for the replacement of executors that died."""
 SHARE = 2
 """Under ``process``, the twin runs an epoch at the latest after this many epochs of main."""
 
@@ -138,6 +141,20 @@ class TakingOver:
         with self.changed:
             self.changed.wait_for(given, FIRST_SECONDS)
 
+    def await_executors(self, twin: Twin) -> None:
+        """Let Spark replace executors that have died, before the twin's slots are placed.
+
+        They would crowd those that are left: main would be slower meanwhile, and when the twin has taken
+        over, one more loss could take all of its slots.
+        """
+        assert self.main is not None
+        cluster, deadline = self.main.cluster, time.monotonic() + REPLACED_SECONDS
+        while cluster.lacks_executors() and time.monotonic() < deadline:
+            with self.changed:
+                if twin.ended or self.is_ending() or self.gate.held:
+                    return
+                self.changed.wait(0.1)
+
     def idle(self) -> None:
         """Wait a moment: there is nothing to run."""
         with self.changed:
@@ -207,9 +224,11 @@ class TakingOver:
                 self._reach("after-note" if note.over is None else "after-announcing")
                 self.tell(to.Noted(note=note))
             case to.StartTwin(twin=number, snapshot=snapshot):
+                self._let_move(False)
                 self.twins.start(number, snapshot)
             case to.EndTwin():
                 self.twins.end()
+                self._let_move(True)
             case to.HoldMain():
                 self.gate.held = True
             case to.SaveTwin(epoch=at):
@@ -227,6 +246,11 @@ class TakingOver:
             case to.ReleaseMain():
                 self.gate.held = False
         self.changed.notify_all()
+
+    def _let_move(self, allowed: bool) -> None:
+        """Whether main's slots may be placed elsewhere."""
+        if self.main is not None:
+            self.main.books.aside.followed = not allowed
 
     def _reach(self, point: TakeOverPoint, epoch: Epoch | None = None) -> None:
         reach(self._query.faults, point, -1, self.state.main if epoch is None else epoch)

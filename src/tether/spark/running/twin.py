@@ -67,6 +67,10 @@ class Lead(Protocol):
         """Wait until main has finished the epoch in which the loss was found."""
         ...
 
+    def await_executors(self, twin: Twin) -> None:
+        """Let Spark replace executors that have died, before the twin's slots are placed."""
+        ...
+
     def silent_through(self) -> Epoch:
         """The last epoch of main for which the twin's output is not needed."""
         ...
@@ -142,6 +146,7 @@ class Twin:
             Exception: It has failed.
         """
         self._lead.await_first_answer(self)
+        self._lead.await_executors(self)
         if self.ended:
             return
         self._merged = self._silent_epochs()
@@ -245,9 +250,7 @@ class Twin:
 
     def _open(self, session: SparkSession) -> Runner[SparkCluster]:
         if self.runner is None:
-            cluster = SparkCluster(
-                self.graph, self._story_of_twin, session, strict=False, hurried=True
-            )
+            cluster = SparkCluster(self.graph, self._story_of_twin, session, strict=False)
             cluster.copied = dict(self._main.cluster.copied)
             self.runner = open_twin(
                 self.plan, cluster, self._main, snapshot=self.snapshot, arena=self.arena

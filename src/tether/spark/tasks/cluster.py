@@ -47,8 +47,6 @@ class SparkCluster:
         session: Spark's session for the stream's epochs.
         strict: Whether copies that cannot be kept apart at the start are an error. Later, and for a
             twin, any seat is accepted.
-        hurried: Whether slots are first placed at once, as those of a twin: an executor has just died,
-            and waiting for another one would take long.
     """
 
     def __init__(
@@ -58,9 +56,8 @@ class SparkCluster:
         session: SparkSession,
         *,
         strict: bool = True,
-        hurried: bool = False,
     ) -> None:
-        self._strict, self._hurried = strict, hurried
+        self._strict = strict
         self._lane, self._reports, self.session = lane, reports, session
         self._board = StatusBoard(session.sparkContext)
         self._maps = ArrowMaps(session)
@@ -68,6 +65,8 @@ class SparkCluster:
         self._placed: Placed | None = None
         self._executors: frozenset[str] = frozenset()
         """Executors that were alive at the last check."""
+        self._placed_on = 0
+        """Number of executors when the slots were placed."""
         self._turn = 0
         """Number of times that slots were given an epoch to run, retries included."""
         self._shares: SparkCluster | None = None
@@ -117,9 +116,8 @@ class SparkCluster:
             fold=self._fold,
             seating=seating,
             stay_as=None if stay_as is None else stay_as.seats,
-            hurried=self._hurried,
         )
-        self._hurried = False
+        self._placed_on = self.executors()
         return self._placed
 
     @property
@@ -148,6 +146,10 @@ class SparkCluster:
             own = getattr(self.session, "tether_executors", None)
             return 1 if own is None else int(own())
         return len(live_executors(self.session.sparkContext)) - 1  # one of them is the driver
+
+    def lacks_executors(self) -> bool:
+        """Whether there are fewer than when slots were placed: some have died."""
+        return self._places.pinned and self.executors() < self._placed_on
 
     def lopsided(self, places: Iterable[list[str]]) -> bool:
         """Whether executors have joined that could take slots off others."""
