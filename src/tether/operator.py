@@ -138,6 +138,10 @@ class Operator:
     share an entry, and under the ``max`` divergence each slot can use the whole budget. Without the
     promise the errors of all slots are added, which is always safe."""
 
+    overlapping: bool = False
+    """A promise: ``on_window_end`` forgets nothing that a later window of ``Hopping(length, every=…)``
+    still needs. Without it such windows are refused, for most operators clear their state there."""
+
     alike: ClassVar[Mapping[str, Literal["max", "min"]]] = MappingProxyType({})
     """Numbers that are the same in every slot, or may be: when the number of slots changes, each slot
     gets the largest, or smallest, of all slots' values. They must weigh ``DURABLE`` or nothing. Without

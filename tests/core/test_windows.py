@@ -181,6 +181,52 @@ def test_failures_counted_are_those_in_the_window(window: Window, steps: list[st
         assert state.failures == len(counted)
 
 
+@pytest.mark.parametrize(
+    ("length", "by", "every", "why"),
+    [(10, "epochs", 2, "overlap"), (10, "items", 2, "overlap"), (10, "seconds", 11, "every 11")],
+)
+def test_windows_that_cannot_overlap_are_refused(length, by, every, why) -> None:
+    with pytest.raises(BadValueError, match=why):
+        Hopping(length, by, every)
+
+
+def test_a_loss_counts_until_its_last_overlapping_window_has_ended() -> None:
+    window = Hopping(60, every=20)
+    lost = Recovered(epoch=1, newest_event_time=45.0)  # in [0, 60), [20, 80) and [40, 100)
+    state = after_loss(window, WindowedState(), lost)
+    for end in (60.0, 80.0):
+        state = after_window(window, state, WindowEnd(epoch=2, end=end))
+        assert state.failures == 1
+        assert window.remaining(45.0, end)
+    assert after_window(window, state, WindowEnd(epoch=3, end=100.0)) == WindowedState()
+    assert not window.remaining(45.0, 100.0)
+
+
+@given(
+    length=st.integers(1, 12),
+    every=st.integers(1, 12),
+    steps=st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=80),
+)
+def test_no_overlapping_window_loses_more_than_the_budget(length, every, steps) -> None:
+    """Rows up to 9 seconds before their time; every loss is as large as its threshold allows."""
+    window, half = Hopping(length, every=min(length, every)), 0.5
+    state, watermark = WindowedState(), 0
+    lost: dict[int, float] = {}
+    for step in steps:
+        if step is None:
+            ends = [*window.ends(after=watermark, upto=watermark + 3)]
+            watermark += 3
+            for end in ends:
+                # What any row of the window may have lost by the time of its answer.
+                assert sum(lost[at] for at in lost if at >= end - length) <= 1.0
+                state = after_window(window, state, WindowEnd(epoch=0, end=end))
+            continue
+        newest = watermark + step
+        cost = half * 0.5**state.failures
+        state = after_loss(window, state, Recovered(epoch=0, newest_event_time=float(newest)))
+        lost[newest] = lost.get(newest, 0.0) + cost
+
+
 def test_decaying_losses_fade_and_pile_up_to_a_stated_sum() -> None:
     window = Decaying(4, "epochs")
     assert window.remaining(position=10, now=14) == 0.5

@@ -18,8 +18,10 @@ from tether.operator import DURABLE, EndedWindow, Operator
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from pyspark.sql import Column
 
+    from tether.algorithms.grouped_values import ValuesPart
     from tether.output import Output
     from tether.state.slot import SlotState
 
@@ -80,6 +82,7 @@ class GroupedParts(Operator):
     Args:
         parts: The numbers.
         distinct: The distinct counts.
+        values: Columns whose values are counted, for quantiles and the most frequent ones.
         emit: "changed" keys, "all" keys, or "ended": those of windows that have ended.
         window_end: Key column with the end of a window in seconds, if there is one; keys of windows
             that have ended are dropped then, and late rows with them.
@@ -87,18 +90,21 @@ class GroupedParts(Operator):
     """
 
     disjoint = True  # the tables' key is the key that rows are routed by
+    overlapping = True  # a window is a group of its own
     alike: ClassVar[Mapping[str, Literal["max", "min"]]] = {"ended": "max"}
 
     def __init__(
         self,
         parts: Sequence[Part],
         distinct: Sequence[DistinctPart] = (),
+        values: Sequence[ValuesPart] = (),
         *,
         emit: Literal["changed", "all", "ended"] = "changed",
         window_end: str | None = None,
         divergence: str = "l1",
     ) -> None:
-        self._parts, self._distinct, self._emit = list(parts), list(distinct), emit
+        self._parts, self._distinct, self._values = list(parts), list(distinct), list(values)
+        self._emit, self._earliest = emit, -math.inf
         self._window_end, self._divergence = window_end, divergence
         self._kept = {part.name: part.kind for part in parts} | {
             name: kind
@@ -120,14 +126,19 @@ class GroupedParts(Operator):
         if not key:
             raise BadValueError("groupBy() needs a column.", do="Group by something.")
         self._keys = {name: to_arrow_type(schema[name].dataType, timezone="UTC") for name in key}
-        self._combined = [part.combined.alias(part.name) for part in self._parts] + [
-            one.combined.alias(one.name) for one in self._distinct
+        asked: list[Part | DistinctPart | ValuesPart] = [
+            *self._parts,
+            *self._distinct,
+            *self._values,
         ]
+        self._combined = [part.combined.alias(part.name) for part in asked]
         # What crosses to the workers is this object: Columns cannot, and are not needed there.
         self._parts = [_plain(part) for part in self._parts]
         self._distinct = [_plain(one) for one in self._distinct]
+        self._values = [_plain(one) for one in self._values]
         fields = [schema[name] for name in key]
         fields += [StructField(name, _SPARK[kind]) for name, kind in self._kept.items()]
+        fields += [one.field for one in self._values]
         self.output = StructType(fields)
         self.repeats = "float64" not in {part.kind for part in self._parts if part.how == "add"}
         self.merges = self.repeats and self._window_end is None
@@ -142,6 +153,7 @@ class GroupedParts(Operator):
             "distinct": [one.table for one in self._distinct],
             "window_end": self._window_end,
             "divergence": self._divergence,
+            **({"values": [one.parameters() for one in self._values]} if self._values else {}),
         }
 
     def combine(self) -> list[Column] | None:
@@ -172,6 +184,7 @@ class GroupedParts(Operator):
             )
             for one in self._distinct
         ]
+        self._counts = [one.make(state, self._keys, self._divergence) for one in self._values]
         if self._window_end is not None:
             # In seconds since 1970; 0 before any has ended.
             self._ended = state.number("ended", dtype="float64", weights={"value": DURABLE})
@@ -190,6 +203,8 @@ class GroupedParts(Operator):
         }
         for one, registers in zip(self._distinct, self._registers, strict=True):
             added |= _raised(one, registers, keys, batch[one.name])
+        for values, counts in zip(self._values, self._counts, strict=True):
+            values.count(counts, keys, batch[values.name])
         self._table.add(keys, unique=True, **added)
         for how, change in (("max", self._table.maximum), ("min", self._table.minimum)):
             compared = {p.name: _or_start(batch[p.name], p) for p in self._parts if p.how == how}
@@ -198,11 +213,11 @@ class GroupedParts(Operator):
 
     def on_epoch_end(self, out: Output) -> None:
         """Emit what changed, or everything."""
+        self._earliest = -math.inf
         if self._emit == "changed":
-            self._send(out, self._table.changed())
+            self._send(out, np.asarray(self._table.changed(), np.int64))
         elif self._emit == "all":
-            for batch in self._table.batches(_ROWS_OUT):
-                out.emit(batch)
+            self._send(out, np.arange(len(self._table)))
 
     def on_window_end(self, window: EndedWindow, out: Output) -> None:
         """Emit windows that have ended, where they are wanted then, and forget them."""
@@ -210,20 +225,26 @@ class GroupedParts(Operator):
             return
         before = self._ended.value
         self._ended.put(window.end)
+        if window.end < self._earliest:
+            return  # one epoch may end many windows, and most of them hold nothing
         everything = [batch for batch in self._table.batches(_ROWS_OUT) if batch.num_rows]
-        ended = [pc.less_equal(self._seconds(batch), window.end) for batch in everything]
-        if not any(pc.any(which).as_py() for which in ended):
-            return
-        if self._emit == "ended":
-            for batch, which in zip(everything, ended, strict=True):
+        ends = [self._seconds(batch) for batch in everything]
+        ended = [pc.less_equal(one, window.end) for one in ends]
+        if any(pc.any(which).as_py() for which in ended):
+            if self._emit == "ended":
+                seconds = np.concatenate([one.to_numpy() for one in ends])
                 # A loss may have brought back a window that was emitted already.
-                new = pc.greater(self._seconds(batch), before) if before else which
-                out.emit(batch.filter(pc.and_(which, new)))
-        _keep(self._table, self._open(everything, ended))
-        for registers in self._registers:
-            rows = [batch for batch in registers.batches(_ROWS_OUT) if batch.num_rows]
-            over = [pc.less_equal(self._seconds(batch), window.end) for batch in rows]
-            _keep(registers, self._open(rows, over))
+                new = seconds > before if before else True
+                self._send(out, np.flatnonzero((seconds <= window.end) & new))
+            _keep(self._table, self._open(everything, ended))
+            for other in (*self._registers, *self._counts):
+                rows = [batch for batch in other.batches(_ROWS_OUT) if batch.num_rows]
+                over = [pc.less_equal(self._seconds(batch), window.end) for batch in rows]
+                _keep(other, self._open(rows, over))
+        self._earliest = min(
+            (end for one in ends if (end := _least_above(one, window.end)) is not None),
+            default=math.inf,
+        )
 
     def _open(self, batches: Iterable[Any], ended: Iterable[Any]) -> list[pa.RecordBatch]:
         return [batch.filter(pc.invert(which)) for batch, which in zip(batches, ended, strict=True)]
@@ -233,9 +254,24 @@ class GroupedParts(Operator):
         ends = batch[self._window_end].cast(pa.timestamp("us")).cast(pa.int64())
         return pc.divide(ends.cast(pa.float64()), 1e6)
 
-    def _send(self, out: Output, rows: Any) -> None:
+    def _send(self, out: Output, rows: NDArray[np.int64]) -> None:
+        """Emit rows of the table of parts, with what their values answer."""
+        if not len(rows):
+            return
+        answers = [
+            one.answers(counts, self._table, rows)
+            for one, counts in zip(self._values, self._counts, strict=True)
+        ]
         for cut in range(0, len(rows), _ROWS_OUT):
-            out.emit(self._table.rows_to_batch(rows[cut : cut + _ROWS_OUT]))
+            batch = self._table.rows_to_batch(rows[cut : cut + _ROWS_OUT])
+            for one, answer in zip(self._values, answers, strict=True):
+                batch = batch.append_column(one.answer, answer.slice(cut, _ROWS_OUT))
+            out.emit(batch)
+
+
+def _least_above(seconds: pa.Array, end: float) -> float | None:
+    least: float | None = pc.min(seconds.filter(pc.greater(seconds, end))).as_py()
+    return least
 
 
 def _plain(part: Any) -> Any:

@@ -4,7 +4,8 @@ Each failure halves a slot's threshold, so after many failures everything is bac
 covers only a window of the stream, an old loss no longer matters, and its part of the budget is free
 again:
 
-- ``Hopping``: at the end of a window, thresholds have their initial values again.
+- ``Hopping``: at the end of a window, thresholds have their initial values again; where windows
+  overlap, once all those that a failure was in have ended.
 - ``Sliding``: when a failure has left the window, its halving is undone.
 - ``Decaying``: thresholds are never halved, because errors fade.
 
@@ -50,21 +51,75 @@ class _Window(msgspec.Struct, frozen=True):
             checked = float(count("length", self.length, unit=self.by))
         force_setattr(self, "length", checked)
 
+    def describe(self) -> dict[str, object]:
+        """Its settings as plain values."""
+        return {"kind": type(self).__name__.lower(), "length": self.length, "by": self.by}
+
 
 class Hopping(_Window, frozen=True, tag="hopping"):
     """Windows end to end, each with its own answer: [0, length), [length, 2·length)...
 
-    Guarantee: the error of the answer of any window is at most Θ. If rows came early, a loss may have
-    affected the next window already; then it counts until that window has ended, too.
+    With ``every`` below ``length`` windows overlap: one ends at each multiple of ``every``, and a row
+    is in several of them.
+
+    Guarantee: the error of the answer of any window is at most Θ. A loss counts until every window that
+    it may have affected has ended: with rows that came early that is a later one, and where windows
+    overlap, the last one that its newest row is in.
 
     Args:
         length: In units of ``by``, above 0; whole for items and epochs.
         by: "seconds" of event time, "items" (rows of the slot) or "epochs".
+        every: Seconds between the ends of windows that overlap; by default they do not.
 
     Example:
         >>> list(Hopping(60).ends(after=59, upto=185))
         [60.0, 120.0, 180.0]
+        >>> list(Hopping(60, every=40).ends(after=59, upto=185))
+        [80.0, 120.0, 160.0]
     """
+
+    every: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.every is None:
+            return
+        if self.by != "seconds":
+            raise BadValueError(
+                f"Windows by {self.by} cannot overlap.",
+                why="Only rows with a time can be in several windows.",
+                do="Leave every out, or measure the window by='seconds'.",
+            )
+        every = amount("every", self.every, unit="seconds", zero=None, infinite=None)
+        if every > self.length:
+            raise BadValueError(
+                f"Windows of {self.length:g} seconds cannot begin every {every:g} seconds.",
+                why="Rows between two windows would be in none.",
+                do="Give every at most the length.",
+            )
+        force_setattr(self, "every", every)
+
+    def describe(self) -> dict[str, object]:
+        """Its settings as plain values."""
+        every = {} if self.every is None else {"every": self.every}
+        return {**super().describe(), **every}
+
+    @property
+    def step(self) -> float:
+        """From the end of one window to that of the next."""
+        return self.length if self.every is None else self.every
+
+    def first_in_question(self, now: float) -> float:
+        """Losses before this place are in no window that ends after ``now``, where one has ended.
+
+        Example:
+            >>> Hopping(60).first_in_question(120.0), Hopping(60, every=20).first_in_question(120.0)
+            (120.0, 79.99999999999999)
+        """
+        if self.every is None:
+            return now
+        # One step down, so that what is rounded here lets no loss go too early.
+        return math.nextafter(now - (self.length - self.every), -math.inf)
 
     def ends(self, *, after: float, upto: float) -> Iterator[float]:
         """Ends of windows in (after, upto]: where the runtime sends a ``WindowEnd``.
@@ -73,17 +128,18 @@ class Hopping(_Window, frozen=True, tag="hopping"):
             after: Position up to which ends were given before; at first, where the stream began.
             upto: Position that the stream has reached: a watermark, or a number of epochs or items.
         """
-        number = math.floor(after / self.length)
-        while (end := number * self.length) <= upto:
+        number = math.floor(after / self.step)
+        while (end := number * self.step) <= upto:
             if end > after:
                 yield end
             number += 1
 
     def remaining(self, position: float, now: float) -> float:
-        """How much of a loss at ``position`` is in the answer of the window at ``now``: 0 or 1."""
-        start = math.floor(now / self.length) * self.length
+        """How much of a loss at ``position`` is in the answer of a window at ``now``: 0 or 1."""
+        end = math.floor(now / self.step) * self.step
         # The quotient may have been rounded up to the next whole number.
-        return float(position >= (start if start <= now else start - self.length))
+        end = end if end <= now else end - self.step
+        return float(position >= self.first_in_question(end))
 
 
 class Sliding(_Window, frozen=True, tag="sliding"):

@@ -152,8 +152,7 @@ class Approximate(BasePolicy):
             "max_state_error": _plain(self.max_state_error),
             "max_lost_items": _plain(self.max_lost_items),
             "max_unacked_items": _plain(self.max_unacked_items),
-            "window": window
-            and {"kind": type(window).__name__.lower(), "length": window.length, "by": window.by},
+            "window": window and window.describe(),
             "early": self.early,
             "backup_target": self.backup_target,
         }

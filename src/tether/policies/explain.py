@@ -110,6 +110,8 @@ def _thresholds(policy: Approximate, placement: Placement, share: float) -> list
     ]
     if policy.window is not None:
         when = "at the window's end" if isinstance(policy.window, Hopping) else "as it leaves"
+        if isinstance(policy.window, Hopping) and policy.window.every is not None:
+            when = "when the last window that it is in has ended"
         lines.append(
             f"The bound is that of one window of {_n(policy.window.length)} {policy.window.by}: what a "
             f"loss took from θ comes back {when}."

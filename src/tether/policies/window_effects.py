@@ -60,7 +60,8 @@ def after_window(window: Window | None, state: WindowedState, event: WindowEnd) 
         return state
     # A loss with an unknown position may be in the next window, and is dropped at its end.
     state = _placed(state, event.end)
-    return _keeping(state, tuple(at for at in state.failed_at if at >= event.end))
+    first = window.first_in_question(event.end)
+    return _keeping(state, tuple(at for at in state.failed_at if at >= first))
 
 
 def _placed(state: WindowedState, position: float | None) -> WindowedState:

@@ -116,12 +116,14 @@ class Scenario:
             count(name, getattr(self, name), unit=unit)
         window = self.policy.window
         if window is not None and (
-            not isinstance(window, Hopping | Sliding) or window.by != "seconds"
+            not isinstance(window, Hopping | Sliding)
+            or window.by != "seconds"
+            or (isinstance(window, Hopping) and window.every is not None)
         ):
             raise BadValueError(
                 f"The simulator cannot follow {window!r}.",
                 why="Its windows go by times of the stream, and what they lose is summed up in full.",
-                do="Use Hopping(seconds), Sliding(seconds), or no window.",
+                do="Use Hopping(seconds) without every, Sliding(seconds), or no window.",
             )
 
     @property

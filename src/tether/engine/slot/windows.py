@@ -44,7 +44,7 @@ def ended_windows(
         return []
     else:
         # One row with a very old event time must not end millions of windows.
-        after = max(clock.passed, clock.watermark - MOST_ENDS * window.length)
+        after = max(clock.passed, clock.watermark - MOST_ENDS * window.step)
         upto = clock.watermark
     return [
         EndedWindow(start=end - window.length, end=end, by=window.by)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -13,12 +14,13 @@ from pyspark.sql.types import StructType, TimestampType
 from tether.algorithms.grouped import GroupedParts
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.windows import Hopping
-from tether.spark.everyday.parts import Aggregate, aggregate_of
+from tether.spark.everyday.parts import aggregate_of
 from tether.spark.everyday.reading import ALL_ROWS, read_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tether.spark.everyday.aggregate import Aggregate
     from tether.spark.query import Query
     from tether.spark.sinks import Sink
     from tether.spark.stream import Stream
@@ -37,8 +39,10 @@ class TimeWindow:
     time: Column
     length: float
     """In seconds."""
-    overlaps: bool
-    """Whether a row is in several of them."""
+    every: float | None
+    """Seconds between the ends of windows that overlap; None: they do not.
+
+    Spark's windows end at these; at all of them, where the length is a multiple of the slide."""
     column: Column
     """As Spark's function made it."""
 
@@ -175,12 +179,6 @@ class Aggregated:
         window = self._window()
         delay = self._watermark(window)
         drops = window is not None and delay is not None and self.mode != "complete"
-        if drops and window is not None and window.overlaps:
-            raise _window_refused(
-                "Windows that overlap are not forgotten.",
-                do='Use outputMode("complete"), or "update" without a watermark: then all windows are '
-                "kept. Or keep the plain Spark query with tether.sql.bounded.",
-            )
         if self.mode == "append" and not drops:
             raise QueryRefusedError(
                 "The output mode append needs a window of event time and a watermark.",
@@ -192,6 +190,7 @@ class Aggregated:
         operator = GroupedParts(
             [part for one in plan.found for part in one.parts],
             [one.distinct for one in plan.found if one.distinct is not None],
+            [one.values for one in plan.found if one.values is not None],
             emit={"append": "ended", "update": "changed", "complete": "all"}[self.mode],  # type: ignore[arg-type]
             window_end=_WINDOW_END if drops else None,
             divergence=self.divergence,
@@ -203,7 +202,7 @@ class Aggregated:
                 operator,
                 key=plan.keys,
                 parallelism=self.slots,
-                window=Hopping(window.length) if drops and window else None,
+                window=Hopping(window.length, every=window.every) if drops and window else None,
                 event_time=_TIME if drops else None,
                 lateness=delay or 0.0,
             )
@@ -299,7 +298,7 @@ def _read_aggregate(asked: Aggregated, column: Column, number: int, answer: Any)
     kind = None
     if isinstance(first, Column) and first is not ALL_ROWS:
         kind = asked.rows.select(first).schema.fields[0].dataType
-    return aggregate_of(call, number, kind, answer)
+    return aggregate_of(asked.rows.sparkSession, call, number, kind, answer)
 
 
 def _time_window(rows: DataFrame, column: Column, name: str) -> TimeWindow | None:
@@ -316,15 +315,20 @@ def _time_window(rows: DataFrame, column: Column, name: str) -> TimeWindow | Non
         )
     if not isinstance(rows.select(time).schema.fields[0].dataType, TimestampType):
         raise _window_refused("Windows go by a column of type timestamp.")
-    return TimeWindow(name, time, seconds, length != slide, column)
+    every = None if length == slide else _common(seconds, _seconds(rows, slide))
+    return TimeWindow(name, time, seconds, every, column)
 
 
-def _window_refused(what: str, do: str = "") -> QueryRefusedError:
+def _common(length: float, slide: float) -> float:
+    """The largest distance of which both are multiples, in seconds."""
+    return math.gcd(round(length * 1e6), round(slide * 1e6)) / 1e6
+
+
+def _window_refused(what: str) -> QueryRefusedError:
     return QueryRefusedError(
         what,
-        why="A window's losses are forgotten when it has ended, which holds for tumbling windows.",
-        do=do
-        or "Use F.window(time, length), or keep the plain Spark query with tether.sql.bounded.",
+        why="A window's losses are forgotten when it has ended: its end must be known beforehand.",
+        do="Use F.window(time, length), or keep the plain Spark query with tether.sql.bounded.",
     )
 
 

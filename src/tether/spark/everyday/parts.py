@@ -9,7 +9,6 @@ they change.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F
@@ -28,12 +27,14 @@ from pyspark.sql.types import (
 from tether.algorithms.grouped import DistinctPart, Part
 from tether.core.errors import BadValueError
 from tether.operator import DURABLE
+from tether.spark.everyday.aggregate import Aggregate
 from tether.spark.everyday.reading import ALL_ROWS
+from tether.spark.everyday.values import most_frequent, percentile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
     from tether.spark.everyday.reading import Call
@@ -41,27 +42,29 @@ if TYPE_CHECKING:
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _BROKEN = (FloatType, DoubleType)
 KNOWN = (
-    "count, sum, min, max, avg, mean, var_pop, var_samp, variance, stddev, stddev_pop, stddev_samp "
-    "and approx_count_distinct"
+    "count, sum, min, max, avg, mean, var_pop, var_samp, variance, stddev, stddev_pop, stddev_samp, "
+    "percentile_approx, approx_top_k and approx_count_distinct"
 )
+_SAME = {
+    "mean": "avg",
+    "variance": "var_samp",
+    "stddev": "stddev_samp",
+    "approx_percentile": "percentile_approx",
+}
+_INSTEAD = {
+    "median": "Use F.percentile_approx(column, 0.5).",
+    "percentile": "Use F.percentile_approx, which keeps values to a few digits.",
+    "mode": 'Use F.call_function("approx_top_k", column, F.lit(1)).',
+}
 
 
-@dataclass
-class Aggregate:
-    """One aggregate: what it reads of a row, what Spark folds, what is kept, what is shown."""
-
-    inputs: dict[str, Column] = field(default_factory=dict)
-    """Columns that are read of each row, by name."""
-    parts: list[Part] = field(default_factory=list)
-    distinct: DistinctPart | None = None
-    shown: Callable[[], Column] = field(default=lambda: F.lit(None))
-    """The answer, out of the parts' columns."""
-
-
-def aggregate_of(call: Call, number: int, kind: DataType | None, answer: DataType) -> Aggregate:
+def aggregate_of(
+    session: SparkSession, call: Call, number: int, kind: DataType | None, answer: DataType
+) -> Aggregate:
     """The parts of an aggregate.
 
     Args:
+        session: Of the query.
         call: The function, with its arguments.
         number: Which aggregate of the query it is: names its columns.
         kind: Type of its first argument; None for all rows.
@@ -70,9 +73,7 @@ def aggregate_of(call: Call, number: int, kind: DataType | None, answer: DataTyp
     Raises:
         BadValueError: It is none of those that can be kept within a bound.
     """
-    name = {"mean": "avg", "variance": "var_samp", "stddev": "stddev_samp"}.get(
-        call.function, call.function
-    )
+    name = _SAME.get(call.function, call.function)
     if call.distinct:
         raise BadValueError(
             f"{call.function}(DISTINCT …) cannot be kept as a number.",
@@ -92,10 +93,15 @@ def aggregate_of(call: Call, number: int, kind: DataType | None, answer: DataTyp
         return _extreme("min" if name == "min" else "max", number, call, kind, answer)
     if name == "approx_count_distinct":
         return _distinct(number, call)
+    if name == "percentile_approx":
+        return percentile(session, call, number, kind, answer)
+    if name == "approx_top_k":
+        return most_frequent(session, call, number, kind)
     raise BadValueError(
         f"The aggregate {call.function!r} is not among those that Tether keeps.",
         why=f"These are {KNOWN}.",
-        do="Write an operator (docs/your-own-operator.md), take a ready one (docs/algorithms.md), or "
+        do=_INSTEAD.get(name)
+        or "Write an operator (docs/your-own-operator.md), take a ready one (docs/algorithms.md), or "
         "keep the plain Spark query and give it a bound with tether.sql.bounded.",
     )
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.placement import Placement
+from tether.core.windows import Hopping
 from tether.declared import Linked, amplification_between, check_durable, counted
 from tether.engine.operators import QueryOperator, QuerySettings
 from tether.policies.explain import explain, explain_spread
@@ -185,12 +186,18 @@ def check_key(key: list[str], schema: StructType) -> None:
 
 
 def check_event_time(node: OperatorNode, window: Window | None, schema: StructType) -> None:
-    """Refuse a window by event time without one, and an event time that is none.
+    """Refuse windows that the operator or its input is not made for.
 
     Raises:
         BadValueError: Says which column, and what the input has.
     """
     name = node.event_time
+    if isinstance(window, Hopping) and window.every is not None and not node.operator.overlapping:
+        raise BadValueError(
+            f"The windows of {node.name!r} overlap, and it may not know it.",
+            why="An operator that clears its state at the end of a window loses rows of the next ones.",
+            do="Keep what later windows need in on_window_end, and set overlapping = True.",
+        )
     if name is None:
         if window is not None and window.by == "seconds":
             raise BadValueError(
