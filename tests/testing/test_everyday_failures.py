@@ -110,7 +110,7 @@ entries = st.lists(
 )
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     epochs=st.lists(entries, min_size=6, max_size=9),
     lost=st.sets(st.integers(1, 5), min_size=1),

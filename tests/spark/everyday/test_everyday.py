@@ -149,8 +149,8 @@ def test_quantiles_and_the_most_frequent_are_sparks(spark, tmp_path):
 @pytest.mark.parametrize(
     "sizes",
     [
-        ("1 minute",),
         ("3 minutes", "1 minute"),
+        pytest.param(("1 minute",), marks=pytest.mark.long),
         pytest.param(("100 seconds", "40 seconds"), marks=pytest.mark.long),
     ],
 )
