@@ -6,7 +6,7 @@ import os
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.gateway.test_stream import crash, held, opened, rows
@@ -15,9 +15,7 @@ from tether.backup.files import write_all
 from tether.sources.gateway import segments
 from tether.sources.gateway.errors import StoreFailedError
 from tether.sources.gateway.records import Entry, SavedRun, packed
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tether.sources.gateway.syncs import AT_A_TIME
 
 
 def run_of(first: int, items: int = 10) -> Entry:
@@ -102,3 +100,86 @@ def test_items_that_a_log_lacks_in_its_middle_are_told_as_lost_once(tmp_path: Pa
     assert third.lost is None
     assert [loss.at_most for loss in third._items.account.losses] == [10]
     crash(third)
+
+
+def test_who_comes_to_a_file_that_was_closed_meanwhile_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saver has seen that its entry is not durable yet; then the file's end makes it durable."""
+    log = log_at(tmp_path / "log")
+    written = log.write(run_of(1))
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
+    log.append(run_of(11))
+    assert written.done
+    late = threading.Thread(target=written.file.sync, daemon=True)
+    late.start()
+    late.join(60)
+    assert not late.is_alive()
+    assert len(log.sync(written)) == 1
+    log.close()
+
+
+def test_after_a_failure_no_sync_succeeds_before_what_was_waiting_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The descriptor that has told of the failure says that all is well to whoever has it next."""
+    log = log_at(tmp_path / "log")
+    file = log.write(run_of(1)).file
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            file.sync()
+    for _ in range(AT_A_TIME + 1):
+        with pytest.raises(OSError, match="Input/output"):
+            file.sync()
+    file.forgive()
+    file.sync()
+    log.close()
+
+
+def test_a_failure_that_comes_late_takes_back_what_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry became durable with a later one's sync, while its own is told of a failure."""
+    log = log_at(tmp_path / "log")
+    first = log.write(run_of(1))
+    later: list[segments.Written] = []
+
+    def sync(_descriptor: int) -> None:
+        monkeypatch.undo()
+        log.append(run_of(11))
+        later.append(log.write(run_of(21)))
+        fails(_descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    assert len(log.sync(first)) == 1
+    with pytest.raises(StoreFailedError):
+        log.sync(later[0])
+    assert (log.facts.backed_up, log.written) == (20, 20)
+    log.append(run_of(21))
+    log.close()
+
+
+def test_what_was_cut_off_is_gone_for_good_before_the_next_file_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power cut could bring it back, beside other items of the same numbers."""
+    log = log_at(tmp_path / "log")
+    elder = log.write(run_of(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fails)
+        with pytest.raises(StoreFailedError):
+            log.sync(elder)
+    really, synced = os.fdatasync, list[str]()
+
+    def sync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
+    log.append(run_of(1))
+    names = sorted(path.name for path in (tmp_path / "log").glob("segment-*.log"))
+    assert synced[0] == names[0]
+    assert synced[-1] == names[1]
+    log.close()

@@ -228,35 +228,28 @@ class SegmentLog:
             except OSError as raised:
                 error = raised
         with self._lock:
-            if written.done:  # with a later one, or with the file's end
-                return self._landed(written)
-            if error is not None:
+            if error is not None:  # if this one is durable all the same, a later one may be meant
                 self._give_up()
-                raise self._failed(error) from error
-            self._land(self._waiting[: self._waiting.index(written) + 1], synced=True)
-        return self._landed(written)
+            if not written.done:
+                self._land(self._waiting[: self._waiting.index(written) + 1], synced=True)
+        if written.void:
+            raise self._failed(error or OSError(errno.EIO, os.strerror(errno.EIO))) from error
+        return written.places
 
     def _land(self, waiting: Sequence[Written], *, synced: bool = False) -> None:
-        """Entries are durable, in order."""
+        """Entries are durable, in order; without any, what has been cut off is gone for good."""
         waiting = list(waiting)
-        if not waiting:
-            return
         if not synced and self._file is not None:
             try:
                 self._file.sync()
             except OSError as error:
                 self._give_up()
                 raise self._failed(error) from error
-        self.syncs += 1
+        self.syncs += bool(waiting)
         for one in waiting:
             self.facts.add(one.entry)
             one.done = True
         del self._waiting[: len(waiting)]
-
-    def _landed(self, written: Written) -> list[Place]:
-        if written.void:
-            raise self._failed(OSError(errno.EIO, os.strerror(errno.EIO)))
-        return written.places
 
     def _give_up(self) -> None:
         """What waits for the disk is lost to it: take it back."""
@@ -265,6 +258,8 @@ class SegmentLog:
         if self._waiting:
             self._cut(self._waiting[0].start)
             self._waiting.clear()
+        if self._file is not None:
+            self._file.forgive()
         self.written = self.facts.backed_up
 
     def _cut(self, size: int) -> None:

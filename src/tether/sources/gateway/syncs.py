@@ -4,11 +4,14 @@ Where writing a file back fails, the kernel says so once to everybody who opened
 their own, and takes the pages for clean from then on. Two threads that sync through one descriptor would
 share that one answer: the first hears of the failure, and the second, a moment later, that all is well.
 The second could then call the items of both durable. So each sync goes through a descriptor that was
-opened before anything was written, and that nobody else uses meanwhile.
+opened before anything was written, and that nobody else uses meanwhile. And once one of them has failed,
+all fail until what was waiting for the disk has been taken back: the descriptor that told of the failure
+has nothing more to tell to the next one that takes it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 AT_A_TIME = 4
 """Syncs of one file that wait for the disk at a time: three of savers, and one of a producer."""
+_CLOSED = -1
+"""In place of a descriptor: there will be none any more."""
 
 
 class SyncedFile:
@@ -32,6 +37,7 @@ class SyncedFile:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.descriptor = descriptor
+        self._failed = False
         self._free: SimpleQueue[int] = SimpleQueue()
         try:
             for _ in range(AT_A_TIME):
@@ -44,17 +50,31 @@ class SyncedFile:
     def sync(self) -> None:
         """Wait until everything that has been written is durable.
 
+        Once the file is closed this returns at once: all was durable then, or had been given up.
+
         Raises:
             OSError: It is not, or something written since the last sync through this descriptor was not.
         """
         mine = self._free.get()
         try:
+            if mine == _CLOSED:
+                return
             os.fdatasync(mine)
+        except OSError:
+            self._failed = True  # before the next one can take this descriptor
+            raise
         finally:
             self._free.put(mine)
+        if self._failed:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def forgive(self) -> None:
+        """What was waiting for the disk has been taken back: what is written from now on may succeed."""
+        self._failed = False
 
     def close(self) -> None:
-        """Let go of the file, once nobody waits for it any more."""
+        """Let go of the file, once nobody waits for the disk; whoever comes too late does not wait."""
         os.close(self.descriptor)
         for _ in range(AT_A_TIME):
             os.close(self._free.get())
+        self._free.put(_CLOSED)
