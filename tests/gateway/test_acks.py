@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tether.sources.gateway import acks
 from tether.sources.gateway.acks import AckLine, Reminder
 from tether.sources.gateway.messages import Ack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Written:
@@ -16,35 +19,46 @@ class Written:
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
-        self.changed = threading.Condition()
 
     def write(self, text: bytes) -> None:
         told: dict[str, Any] = json.loads(text)
-        with self.changed:
-            self.seen.append((told["ack_up_to_offset"], told.get("rows", 0)))
-            self.changed.notify_all()
+        self.seen.append((told["ack_up_to_offset"], told.get("rows", 0)))
 
-    def await_count(self, count: int) -> None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.seen) >= count, 30)
+
+class ByHand(Reminder):
+    """Calls back when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Callable[[], None]] = []
+
+    def ask(self, call: Callable[[], None]) -> None:
+        self.asked.append(call)
 
 
 def test_the_first_goes_at_once_and_those_after_it_together(monkeypatch: Any) -> None:
-    monkeypatch.setattr(acks, "HELD_SECONDS", 0.2)
-    writer = Written()
-    line = AckLine(writer, Reminder())
+    monkeypatch.setattr(acks, "HELD_SECONDS", 600)  # however slow the machine is
+    writer, reminder = Written(), ByHand()
+    line = AckLine(writer, reminder)
     for upto in (5, 10, 15):
         line.send(Ack(ack_up_to_offset=upto, rows=5))
     assert writer.seen == [(5, 5)]
-    writer.await_count(2)
+    (remind,) = reminder.asked
+    remind()
     assert writer.seen == [(5, 5), (15, 10)]
     line.close()
 
 
+def test_who_is_asked_to_remind_does_so() -> None:
+    reminder, reminded = Reminder(), threading.Event()
+    reminder.ask(reminded.set)
+    assert reminded.wait(60)
+
+
 def test_who_waits_is_answered_at_once(monkeypatch: Any) -> None:
-    monkeypatch.setattr(acks, "HELD_SECONDS", 60)
+    monkeypatch.setattr(acks, "HELD_SECONDS", 600)
     writer = Written()
-    line = AckLine(writer, Reminder())
+    line = AckLine(writer, ByHand())
     line.send(Ack(ack_up_to_offset=1, rows=1))
     line.send(Ack(ack_up_to_offset=2, rows=1))
     line.send(Ack(ack_up_to_offset=3, rows=1), at_once=True)
