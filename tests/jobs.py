@@ -65,8 +65,3 @@ def run_job(
 def say(result: dict[str, Any]) -> None:
     """In the process: what came of it."""
     print(_RESULT + json.dumps(result), flush=True)
-
-
-def end_of_log(work: Path) -> str:
-    """The newest of what a job in this folder has logged."""
-    return (work / "log").read_text()[-4000:]

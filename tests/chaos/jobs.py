@@ -12,10 +12,11 @@ import msgspec
 from tests.chaos.matrix import POLICIES
 from tests.chaos.running import Outcome, Run, told
 from tests.chaos.workloads import WORKLOADS, written
-from tests.jobs import end_of_log, run_job, say
+from tests.jobs import run_job, say
+from tests.spark.commands import QueryFolder
 
 from tether.chaos.faults import Fault  # noqa: TC001 - msgspec reads the annotation
-from tether.testing.leftovers import Leftovers, arenas_of, is_locked
+from tether.testing.leftovers import Leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ class Order(msgspec.Struct):
 
 
 @dataclass
-class Job:
+class Job(QueryFolder):
     """Run it again to go on where it stopped."""
 
     workload: str
@@ -67,15 +68,8 @@ class Job:
         outcome.output = written(self.work / "out")
         return outcome
 
-    def left_behind(self) -> list[object]:
-        """Arenas and locks of this query that are still there."""
-        left: list[object] = [*arenas_of(self.work / "checkpoint", [self.work / "arena"])]
-        if is_locked(self.work / "backup"):
-            left.append("the backup directory is locked")
-        return left
-
-    def log(self) -> str:
-        return end_of_log(self.work)
+    def __post_init__(self) -> None:
+        self.arena_roots = (self.work / "arena",)
 
 
 def main() -> None:

@@ -39,8 +39,28 @@ def from_the_start(executors: int) -> dict[str, str]:
     }
 
 
+class QueryFolder:
+    """What a query in processes of its own, and in a folder of its own, leaves there."""
+
+    work: Path
+    """Has its checkpoint, its backup and its log."""
+    arena_roots: tuple[Path, ...] = ()
+    """Arena directories besides shared memory."""
+
+    def left_behind(self) -> list[object]:
+        """Arenas and locks of this query that are still there."""
+        left: list[object] = [*arenas_of(self.work / "checkpoint", self.arena_roots)]
+        if is_locked(self.work / "backup"):
+            left.append("the backup directory is locked")
+        return left
+
+    def log(self) -> str:
+        """The end of what it has logged."""
+        return (self.work / "log").read_text()[-4000:]
+
+
 @dataclass
-class Counting:
+class Counting(QueryFolder):
     """``tether run counts`` on fixed directories; run it again to go on where it stopped."""
 
     work: Path
@@ -106,11 +126,7 @@ class Counting:
 
     def left_behind(self) -> list[object]:
         """Processes, arenas and locks of this query that are still there."""
-        left: list[object] = [*self.left.processes_after(120)]
-        left += arenas_of(self.work / "checkpoint")
-        if is_locked(self.work / "backup"):
-            left.append("the backup directory is locked")
-        return left
+        return [*self.left.processes_after(120), *super().left_behind()]
 
     def epochs_committed(self) -> int:
         """Epochs that Spark has committed so far."""
@@ -121,6 +137,3 @@ class Counting:
         """Newest count of each key that this run has emitted."""
         rows = pq.read_table(self.work / "answer.parquet")
         return dict(zip(rows["k"].to_pylist(), rows["count"].to_pylist(), strict=True))
-
-    def log(self) -> str:
-        return (self.work / "log").read_text()[-4000:]

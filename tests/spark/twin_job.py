@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from tests.jobs import end_of_log, run_job, say
-from tests.spark.commands import LONGEST_SECONDS, from_the_start
+from tests.jobs import run_job, say
+from tests.spark.commands import LONGEST_SECONDS, QueryFolder, from_the_start
 from tests.spark.counting import SCHEMA
 
 from tether.chaos.faults import Fault  # noqa: TC001 - msgspec reads the annotation
 from tether.state.roots import sweep
-from tether.testing.leftovers import Leftovers, arenas_of, is_locked
+from tether.testing.leftovers import Leftovers
 from tether.testing.processes import kill
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Order(msgspec.Struct):
 
 
 @dataclass
-class TwinJob:
+class TwinJob(QueryFolder):
     """Run it again to go on where it stopped."""
 
     work: Path
@@ -62,13 +62,7 @@ class TwinJob:
         """Arenas and locks of this query that are still there, and that nobody will clear away."""
         # Those of an executor that died are removed by the next query on its machine.
         sweep(Path("/dev/shm") / f"tether-{os.geteuid()}")
-        left: list[object] = [*arenas_of(self.work / "checkpoint")]
-        if is_locked(self.work / "backup"):
-            left.append("the backup directory is locked")
-        return left
-
-    def log(self) -> str:
-        return end_of_log(self.work)
+        return super().left_behind()
 
 
 # ---- in the process --------------------------------------------------------------------------------

@@ -76,6 +76,18 @@ class CommitHistory:
         for record in records:
             self.apply(record)
 
+    def fork(self) -> CommitHistory:
+        """A second history that says the same now, and is continued apart from this one."""
+        other = CommitHistory()
+        # Records and losses never change, so both histories may hold the same ones.
+        other._live, other._void = list(self._live), dict(self._void)
+        other._failures = dict(self._failures)
+        other._losses = {key: dict(losses) for key, losses in self._losses.items()}
+        other._losses_in_all = dict(self._losses_in_all)
+        other._gaps, other._next_order = list(self._gaps), self._next_order
+        other.every_epoch_from = self.every_epoch_from
+        return other
+
     @property
     def last_epoch(self) -> Epoch | None:
         """Epoch of the newest record that is not void."""

@@ -6,7 +6,6 @@ Nothing in it outlives the process.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 from tether.backup.commitcodec import BEGINNING, LogEnd
@@ -121,7 +120,7 @@ class MemoryStore:
 
     def read_commits(self) -> CommitLog:
         """The content of the log, as a copy for its reader."""
-        return self._log(copy.deepcopy(self._history))
+        return self._log(self._history.fork())
 
     def for_slots(self) -> MemoryStore:
         """The same store, for readers that never write to the log: they share one history."""

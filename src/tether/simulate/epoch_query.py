@@ -18,6 +18,7 @@ from tether.engine.operators import CopyPlan, QueryOperator, QuerySettings
 from tether.operator import Operator
 from tether.planning.plans import plan
 from tether.planning.reading import topology_of
+from tether.state.arrow import raw, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,10 +134,10 @@ class SumByKey(Operator):
 
     def process(self, batch: pa.RecordBatch, out: Output) -> None:
         """Add, and send on."""
-        keys, amounts = batch.column(0).to_numpy(), batch.column(1).to_numpy()
+        keys, amounts = raw(batch.column(0), "int64"), raw(batch.column(1), "int64")
         self._sums.add(keys, amounts)
         if self._sends:
-            sent = pa.array(sent_on(keys, self._keys))
+            sent = wrapped(sent_on(keys, self._keys))
             out.emit(pa.RecordBatch.from_arrays([sent, batch.column(1)], schema=ROWS))
 
 
@@ -173,7 +174,7 @@ def sent_on(keys: Array, of: int) -> Array:
 
 
 def _batch(keys: Array, amounts: Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(keys), pa.array(amounts)], schema=ROWS)
+    return pa.RecordBatch.from_arrays([wrapped(keys), wrapped(amounts)], schema=ROWS)
 
 
 class EpochRows:

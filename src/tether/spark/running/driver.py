@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tether.chaos.faults import reach
@@ -29,6 +28,7 @@ from tether.spark.running.blame import told_to_spark
 from tether.spark.running.ending import end_lanes
 from tether.spark.running.lanes import lanes_of
 from tether.spark.running.loop import BehindLoop
+from tether.spark.running.open_lanes import OpenLanes
 from tether.spark.running.recent import RecentGlimpses
 from tether.spark.running.rescaling import (
     await_spark,
@@ -59,17 +59,6 @@ START_SECONDS = 60.0
 """How long the first epoch waits for the query's id, which Spark tells when start() returns."""
 
 
-@dataclass(frozen=True)
-class Running:
-    """A query whose first epoch has begun."""
-
-    runners: list[Runner[SparkCluster]]
-    """One for each lane; that of the sources first."""
-    rewinder: Rewinder
-    behind: BehindLoop | None
-    """Runs the second lane, where there is one."""
-
-
 class EpochDriver:
     """Runs epochs of one prepared query; an instance is the function given to ``foreachBatch``.
 
@@ -95,7 +84,7 @@ class EpochDriver:
         """Called when something other than an epoch has failed for good."""
         self.stopping = False
         """Whether the user has asked for the end: an epoch that breaks off now has not failed."""
-        self._running: Running | None = None
+        self._running: OpenLanes | None = None
         self._lost: tuple[Epoch, str] | None = None
         """The epoch that could not be run because slots had lost their state, and what they said."""
         self._over = False
@@ -130,7 +119,7 @@ class EpochDriver:
         """A twin's slots are the query's from now on."""
         graph, _ = self._lanes[0]
         self._lanes[0] = (graph, plan)
-        self._running = Running([runner], Rewinder(runner, self._stream), None)
+        self._running = OpenLanes([runner], Rewinder(runner, self._stream), None)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -175,14 +164,8 @@ class EpochDriver:
     def _run(self, rows: DataFrame, epoch: Epoch) -> None:
         if self._running is None:
             self._running = self._open(rows.sparkSession, epoch)
-        elif self._opened_early:
-            for runner in self._running.runners:
-                runner.cluster.renew(rows.sparkSession)
-                runner.cluster.place(stay=True)
-        elif self._restarted:
-            for runner in self._running.runners:
-                runner.cluster.renew(rows.sparkSession)
-                runner.move()
+        elif self._opened_early or self._restarted:
+            self._running.renew(rows.sparkSession, stay=self._opened_early)
         self._restarted = self._opened_early = False
         running = self._running
         began = time.perf_counter()
@@ -199,7 +182,7 @@ class EpochDriver:
         if running.behind is not None:
             running.behind.follow(epoch)
         if self.gateways is not None:
-            self.gateways.after_epoch(epoch, self._snapshot_epoch(running))
+            self.gateways.after_epoch(epoch, running.snapshot_epoch())
             self._note_sources()
         glimpses = self._glimpses()
         rows_read = running.runners[0].cluster.rows_read
@@ -209,25 +192,13 @@ class EpochDriver:
         self.feed.copies(told_copies(self.copies()))
         reach(self.query.faults, "before-spark-commit", -1, epoch)
 
-    def _snapshot_epoch(self, running: Running) -> Callable[[], int] | None:
-        """How to learn how far back the query may go, where it goes back at all."""
-        runner = running.runners[0]
-        if runner.books.keeper is None:
-            return None
-
-        def newest() -> int:
-            found = runner.books.newest_snapshot(epoch_after(runner.committed_epoch))
-            return -1 if found is None else found.epoch
-
-        return newest
-
     def _note_sources(self) -> None:
         if self.gateways is not None:
             for ledger in self.ledgers():
                 ledger.note_sources(self.gateways.facts())
             self.feed.gateways(self.gateways.now())
 
-    def _open(self, session: SparkSession, epoch: Epoch) -> Running:
+    def _open(self, session: SparkSession, epoch: Epoch) -> OpenLanes:
         self._started.wait(START_SECONDS)
         if self._available is not None:
             epoch = self._available.number(epoch)
@@ -248,7 +219,7 @@ class EpochDriver:
         self.story.add("started", "query started", epoch, run=self.run_id, **told)
         if self._meanwhile is not None:
             self._meanwhile.open(self._lanes[0], runners[0], epoch)
-        return Running(runners, Rewinder(runners[0], self._stream), behind)
+        return OpenLanes(runners, Rewinder(runners[0], self._stream), behind)
 
     def _runners(self, session: SparkSession, epoch: Epoch) -> list[Runner[SparkCluster]]:
         return [
@@ -377,7 +348,7 @@ class EpochDriver:
             self.feed.resized(policies_of(wanted), wanted.amplification)
             epoch = epoch_after(runner.committed_epoch)
             runners = self._runners(runner.cluster.session, epoch)
-            self._running = Running(runners, Rewinder(runners[0], self._stream), None)
+            self._running = OpenLanes(runners, Rewinder(runners[0], self._stream), None)
             reach(self.query.faults, "rescale-reopened", -1, epoch)
 
     # ---- the end -------------------------------------------------------------------------------
