@@ -196,7 +196,7 @@ class EpochRun:
         for write in [w for w in self.pending if wait or self.random.random() < 1 / 2]:
             self.pending.remove(write)
             self.parts.setdefault(write[0], {})[write[1]] = write[2]
-            self._coordinate(sn.PartDurable(slot=write[1], number=write[0]))
+            self._coordinate(sn.PartsDurable(slots=frozenset([write[1]]), number=write[0]))
 
     # ---- snapshots ------------------------------------------------------------------------------
 

@@ -266,7 +266,7 @@ class SnapshotRun:
     def _do_written(self, which: int) -> None:
         slot, number, part = self.writes.pop(which)
         self.parts[slot, number] = part
-        self._coordinate(sn.PartDurable(slot=slot, number=number))
+        self._coordinate(sn.PartsDurable(slots=frozenset([slot]), number=number))
 
     def _do_unwritten(self, which: int) -> None:
         _, number, _ = self.writes.pop(which)

@@ -13,7 +13,7 @@ from tether.protocols.snapshots import (
     DropOlder,
     EpochBegins,
     GiveUpSnapshot,
-    PartDurable,
+    PartsDurable,
     RecordComplete,
     coordinate,
     resumed,
@@ -36,8 +36,8 @@ def after(
     return state, list(asked)
 
 
-def part(slot: SlotId, number: int = 0) -> PartDurable:
-    return PartDurable(slot=slot, number=number)
+def part(slot: SlotId, number: int = 0) -> PartsDurable:
+    return PartsDurable(slots=frozenset([slot]), number=number)
 
 
 def test_a_snapshot_is_complete_with_the_record_of_its_last_part() -> None:

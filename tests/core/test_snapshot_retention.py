@@ -47,7 +47,7 @@ def test_no_epoch_runs_after_which_the_source_could_not_be_read_again(policy, re
         else:
             taken = state.begun_epoch
             for slot in SLOTS:
-                event = sn.PartDurable(slot=slot, number=number)
+                event = sn.PartsDurable(slots=frozenset([slot]), number=number)
                 state, _ = sn.coordinate(state, event, policy, SLOTS)
             if what == "record fails":
                 state, _ = sn.coordinate(state, sn.PartFailed(number=number), policy, SLOTS)

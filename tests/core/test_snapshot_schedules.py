@@ -121,8 +121,8 @@ def deaf_to_giving_up(
 
 
 def one_part_is_enough(state: sn.CoordinatorState, event: Any, *rest: Any) -> Any:
-    if isinstance(event, sn.PartDurable) and event.number == state.number:
-        state = replace(state, missing=state.missing & {event.slot})
+    if isinstance(event, sn.PartsDurable) and event.number == state.number:
+        state = replace(state, missing=state.missing & event.slots)
     return sn.coordinate(state, event, *rest)
 
 
@@ -136,7 +136,7 @@ def drops_before_the_record(state: sn.CoordinatorState, event: Any, *rest: Any) 
 
 def takes_late_parts(state: sn.CoordinatorState, event: Any, *rest: Any) -> Any:
     """A part of a snapshot that was given up counts for the one under way."""
-    if isinstance(event, sn.PartDurable) and state.number is not None:
+    if isinstance(event, sn.PartsDurable) and state.number is not None:
         event = replace(event, number=state.number)
     return sn.coordinate(state, event, *rest)
 
@@ -195,7 +195,7 @@ def test_a_snapshot_that_is_asked_for_begins_at_once_but_never_beside_another() 
         CompleteRecorded,
         CoordinatorState,
         EpochBegins,
-        PartDurable,
+        PartsDurable,
         coordinate,
     )
 
@@ -207,7 +207,7 @@ def test_a_snapshot_that_is_asked_for_begins_at_once_but_never_beside_another() 
     assert begun == (BeginSnapshot(number=0, hold_sources=False),)
     state, none = coordinate(state, EpochBegins(epoch=1, readable=1000, asked=True), policy, slots)
     assert none == ()  # one is under way
-    state, _ = coordinate(state, PartDurable(slot=slot, number=0), policy, slots)
+    state, _ = coordinate(state, PartsDurable(slots=frozenset([slot]), number=0), policy, slots)
     state, _ = coordinate(state, CompleteRecorded(number=0), policy, slots)
     state, none = coordinate(state, EpochBegins(epoch=2, readable=1000), policy, slots)
     assert none == ()

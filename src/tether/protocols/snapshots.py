@@ -63,10 +63,11 @@ class EpochBegins(msgspec.Struct, frozen=True, kw_only=True, tag="epoch-begins")
     """Whether a user has asked for one, whatever the interval is."""
 
 
-class PartDurable(msgspec.Struct, frozen=True, kw_only=True, tag="part-durable"):
-    """A slot's part of a snapshot is durable."""
+class PartsDurable(msgspec.Struct, frozen=True, kw_only=True, tag="parts-durable"):
+    """Some slots' parts of a snapshot are durable."""
 
-    slot: SlotId
+    slots: frozenset[SlotId]
+    """All that an epoch reported: one event each would cost the square of the number of slots."""
     number: SnapshotNumber
 
 
@@ -97,7 +98,7 @@ class LastSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="last-snapshot
 
 
 CoordinatorEvent = (
-    EpochBegins | PartDurable | PartFailed | CompleteRecorded | SlotsLost | LastSnapshot
+    EpochBegins | PartsDurable | PartFailed | CompleteRecorded | SlotsLost | LastSnapshot
 )
 
 
@@ -165,7 +166,8 @@ def coordinate(
         ...     CoordinatorState(), EpochBegins(epoch=0), Barrier(5), frozenset([only]))
         >>> asked
         (BeginSnapshot(number=0, hold_sources=False),)
-        >>> coordinate(state, PartDurable(slot=only, number=0), Barrier(5), frozenset([only]))[1]
+        >>> durable = PartsDurable(slots=frozenset([only]), number=0)
+        >>> coordinate(state, durable, Barrier(5), frozenset([only]))[1]
         (RecordComplete(number=0),)
     """
     if isinstance(event, EpochBegins):
@@ -185,7 +187,7 @@ def coordinate(
     return _progress(state, event)
 
 
-def _progress(state: CoordinatorState, event: PartDurable | CompleteRecorded) -> _Step:
+def _progress(state: CoordinatorState, event: PartsDurable | CompleteRecorded) -> _Step:
     if isinstance(event, CompleteRecorded):
         if not state.recording:
             return state, ()
@@ -193,9 +195,9 @@ def _progress(state: CoordinatorState, event: PartDurable | CompleteRecorded) ->
             replace(state, complete=event.number, complete_epoch=state.begun_epoch, number=None)
         )
         return done, (DropOlder(number=event.number), *release)
-    if event.slot not in state.missing:
+    if not event.slots & state.missing:
         return state, ()
-    state = replace(state, missing=state.missing - {event.slot})
+    state = replace(state, missing=state.missing - event.slots)
     return state, (RecordComplete(number=event.number),) * state.recording
 
 

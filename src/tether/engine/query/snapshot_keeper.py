@@ -27,8 +27,8 @@ from tether.protocols.snapshots import (
     EpochBegins,
     GiveUpSnapshot,
     LastSnapshot,
-    PartDurable,
     PartFailed,
+    PartsDurable,
     RecordComplete,
     ReleaseSources,
     SlotsLost,
@@ -165,23 +165,31 @@ class SnapshotKeeper:
         if number is not None and begun:
             commits = {slot: _commit_of(status) for slot, status in begun.items()}
             self._under_way = _UnderWay(number, epoch, commits, held)
-        for slot, status in statuses.items():
-            if status.part_done is not None:
-                self._note_part(slot, status.part_done, epoch)
+        if self._under_way is not None:
+            number = self._under_way.number
+            ended = {
+                slot: status.part_done
+                for slot, status in statuses.items()
+                if status.part_done is not None and status.part_done.number == number
+            }
+            self._note_parts(self._under_way, ended, epoch)
 
-    def _note_part(self, slot: SlotId, done: PartDone, epoch: Epoch) -> None:
-        under_way = self._under_way
-        if under_way is None or done.number != under_way.number:
-            return
-        if done.failed:
-            self._cause = f"slot {slot.slot} of {slot.operator} could not write its part: "
-            self._cause += done.failed
-            self._coordinate(PartFailed(number=under_way.number), epoch)
-            return
-        commit = msgspec.structs.replace(under_way.slots[slot], frame=done.ref)
-        under_way.slots[slot] = commit
-        under_way.bytes += done.ref.length if done.ref else 0
-        self._coordinate(PartDurable(slot=slot, number=under_way.number), epoch)
+    def _note_parts(
+        self, under_way: _UnderWay, ended: Mapping[SlotId, PartDone], epoch: Epoch
+    ) -> None:
+        for slot, done in ended.items():
+            if done.failed:
+                self._cause = f"slot {slot.slot} of {slot.operator} could not write its part: "
+                self._cause += done.failed
+                self._coordinate(PartFailed(number=under_way.number), epoch)
+                return
+        for slot, done in ended.items():
+            commit = msgspec.structs.replace(under_way.slots[slot], frame=done.ref)
+            under_way.slots[slot] = commit
+            under_way.bytes += done.ref.length if done.ref else 0
+        if ended:
+            durable = PartsDurable(slots=frozenset(ended), number=under_way.number)
+            self._coordinate(durable, epoch)
 
     def complete(self, epoch: Epoch) -> None:
         """Declare a snapshot complete whose parts are durable; its epoch has been committed.
