@@ -96,7 +96,7 @@ def against_length_of_failure(measured: Measured) -> Iterator[Plot]:
 def along_a_chain(measured: Measured) -> Iterator[Plot]:
     """Figure 11: query behind query behind query."""
     for report in _reports(measured, "figure_11"):
-        lines = _by(report["figures"]["figure_11"], "failure")
+        lines = _by(report["figures"]["figure_11"], "failure", "stabilization")
         svg = _delays_and_rows("silence-chain", lines, "length", "queries in a chain")
         caption = (
             "An input of the first query is cut off for 6 seconds; rows are judged behind the last one. "
