@@ -51,6 +51,20 @@ class _Window(msgspec.Struct, frozen=True):
             checked = float(count("length", self.length, unit=self.by))
         force_setattr(self, "length", checked)
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether it ends at times, each time with an answer of its own."""
+        return False
+
+    @property
+    def step(self) -> float:
+        """From the end of one window to that of the next; for windows without ends, the length."""
+        return self.length
+
+    def ends(self, *, after: float, upto: float) -> Iterator[float]:  # noqa: ARG002
+        """Ends of windows in (after, upto]: none, unless it ends at times."""
+        return iter(())
+
     def describe(self) -> dict[str, object]:
         """Its settings as plain values."""
         return {"kind": type(self).__name__.lower(), "length": self.length, "by": self.by}
@@ -103,6 +117,11 @@ class Hopping(_Window, frozen=True, tag="hopping"):
         """Its settings as plain values."""
         every = {} if self.every is None else {"every": self.every}
         return {**super().describe(), **every}
+
+    @property
+    def has_ends(self) -> bool:
+        """It ends at each multiple of its step."""
+        return True
 
     @property
     def step(self) -> float:

@@ -7,7 +7,7 @@ Who drives it chooses when: :mod:`tether.local.meanwhile` obeys at once, the sim
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from tether.core.errors import BackupError
 from tether.engine.query.twin import record_twin, save_twin
@@ -84,6 +84,10 @@ class LocalTakeOver:
             case to.RemoveNote():
                 self.note = None
                 self.tell(to.NoteRemoved())
+            case to.HoldMain() | to.ReleaseMain():
+                pass  # the caller runs main, and does both
+            case _:
+                assert_never(one)
         return one
 
     @property

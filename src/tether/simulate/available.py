@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from tether.protocols.consistency import (
     CopyState,
@@ -214,24 +214,27 @@ class Node:
     def _do(self, state: Manager, asked: Sequence[Instruction], now: int) -> None:
         """One epoch: all of it durable, or nothing."""
         for each in asked:
-            if isinstance(each, CopyState):
-                assert each.bucket == self.manager.stable
-                self._copy = self._state
-            elif isinstance(each, DropCopy):
-                self._copy = None
-            elif isinstance(each, Release):
-                self._release(each)
-                self.seen.releases.append((now, each))
-            elif isinstance(each, Enter):
-                self.seen.phases.append(each.phase)
-            elif isinstance(each, Done):
-                self.seen.done.append(each.forced)
-            elif isinstance(each, Undo):
-                self.seen.withdrawn.append(each)
-            elif isinstance(each, Switch):
-                self.seen.switches.append((now, each))
-            else:
-                assert isinstance(each, Wait)
+            match each:
+                case CopyState(bucket=bucket):
+                    assert bucket == self.manager.stable
+                    self._copy = self._state
+                case DropCopy():
+                    self._copy = None
+                case Release():
+                    self._release(each)
+                    self.seen.releases.append((now, each))
+                case Enter(phase=phase):
+                    self.seen.phases.append(phase)
+                case Done(forced=forced):
+                    self.seen.done.append(forced)
+                case Undo():
+                    self.seen.withdrawn.append(each)
+                case Switch():
+                    self.seen.switches.append((now, each))
+                case Wait():
+                    pass  # the next step looks again
+                case _:
+                    assert_never(each)
         self.manager = state
         if any(isinstance(each, Release) for each in asked):
             self._low = [

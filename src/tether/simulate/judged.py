@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tether.core.windows import Hopping
 from tether.testing.judge import Failure, Measure, Told, judge
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ def outside(world: World) -> list[str]:
 
 def _windows(world: World) -> list[Any]:
     """The items that each answer covers: those of a window, or all."""
-    if not isinstance(world.scenario.policy.window, Hopping):
+    window = world.scenario.policy.window
+    if window is None or not window.has_ends:
         return [world.given]
     windows: list[Any] = [[]]
     for items, ended in zip(world.given, world.ends_before, strict=True):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tether.core.ids import Epoch
+from tether.engine.slot.interpreter import unknown_instruction
 from tether.policies.events import EpochApplied, WindowEnd
 from tether.policies.instructions import BackUpState, RecordFailures
 from tether.protocols.items import (
@@ -207,18 +208,21 @@ class Slot:
             arrived = PunctuationArrived(sender=message.name, first=message.first)
         receiver, asked = receive(self.receiver, arrived, self.most_pending())
         for one in asked:
-            if isinstance(one, TakeItems):
-                items = message.items[:, one.skip :]
-                number = message.first + one.skip
-                run = Run(one.first, items, message.name, number, message.window_end)
-                self.runs.append(run)
-            elif isinstance(one, BackUpItems):
-                runs = tuple(cut(self.runs, one.first, one.last))
-                yield from self.write(Record(receiver=receiver, runs=runs, said=(one,)))
-            elif isinstance(one, BackUpPunctuation):
-                yield from self.write(Record(receiver=receiver, runs=(self.runs[-1],), said=(one,)))
-            elif isinstance(one, Acknowledge):
-                self.world.acknowledge(sender, message)
+            match one:
+                case TakeItems(skip=skip, first=first):
+                    items = message.items[:, skip:]
+                    number = message.first + skip
+                    self.runs.append(Run(first, items, message.name, number, message.window_end))
+                case BackUpItems(first=first, last=last):
+                    runs = tuple(cut(self.runs, first, last))
+                    yield from self.write(Record(receiver=receiver, runs=runs, said=(one,)))
+                case BackUpPunctuation():
+                    runs = (self.runs[-1],)
+                    yield from self.write(Record(receiver=receiver, runs=runs, said=(one,)))
+                case Acknowledge():
+                    self.world.acknowledge(sender, message)
+                case _:
+                    raise unknown_instruction("of items", one)
         self.receiver = receiver
 
     def most_pending(self) -> float:
@@ -286,12 +290,12 @@ class Slot:
     def _decide(self, epoch: int, runs: list[Run], receiver: ReceiverState, drops: bool) -> Step:
         """Ask the policy what must be durable before the epoch may be committed."""
         policy, state = self.world.scenario.policy, self.policy_state
-        control = drops
+        asked: list[object] = []
         for run in runs:
             if run.window_end is not None:
                 event = WindowEnd(epoch=Epoch(epoch), end=run.window_end)
-                state, asked = policy.step(state, event, self.placement)
-                control |= any(isinstance(one, RecordFailures) for one in asked)
+                state, more = policy.step(state, event, self.placement)
+                asked += more
         divergence = self.sums.state.divergence()
         if divergence > policy.threshold(state, self.placement):
             divergence = self.sums.state.divergence(exact=True)
@@ -302,9 +306,17 @@ class Slot:
             newest_event_time=self.world.newest,
             watermark=self.world.newest,
         )
-        state, asked = policy.step(state, applied, self.placement)
-        control |= any(isinstance(one, RecordFailures) for one in asked)
-        backup = next((one for one in asked if isinstance(one, BackUpState)), None)
+        state, more = policy.step(state, applied, self.placement)
+        backup: BackUpState | None = None
+        control = drops
+        for one in (*asked, *more):
+            match one:
+                case BackUpState():
+                    backup = one
+                case RecordFailures():
+                    control = True
+                case _:
+                    raise unknown_instruction(policy.name, one)
         return Step(epoch, receiver, state, backup, control)
 
     def finish(self, step: Step) -> Doing:

@@ -17,6 +17,7 @@ import numpy as np
 from tether.backup.memory import MemoryStore
 from tether.core.ids import NEVER, Epoch, each_slot, epoch_after, epoch_before
 from tether.engine.query.feedback_box import FeedbackBox
+from tether.engine.query.going_on import go_on_without, snapshot_before, who_is_there
 from tether.engine.query.lane import LanePlan
 from tether.engine.query.opening import open_lane
 from tether.engine.query.twin import open_twin
@@ -173,9 +174,7 @@ class TwinWorld:
         return _Run(open_lane(self._plan(), cluster, "local", epoch_after(self.committed)), host)
 
     def _complete(self) -> Epoch:
-        books = self._main.runner.books
-        newest = books.newest_snapshot(epoch_after(self.committed))
-        return epoch_before(books.first_epoch) if newest is None else newest.epoch
+        return snapshot_before(self._main.runner, epoch_after(self.committed))
 
     # ---- what can happen -------------------------------------------------------------------------
 
@@ -215,12 +214,7 @@ class TwinWorld:
 
     def _go_on(self, epoch: Epoch, why: str) -> None:
         runner = self._main.runner
-        there = runner.cluster.ask(runner.orders, "probe", epoch_before(epoch))
-        lost = frozenset(self._settings.graph.slots) - there.keys()
-        if runner.books.keeper is not None:
-            runner.books.keeper.give_up(why, epoch)
-        runner.books.aside.go_on_without(lost, self._how)
-        runner.books.lineages.distrust_slots(lost)
+        go_on_without(runner, who_is_there(runner, epoch), epoch, why, self._how)
         self._take_over.tell(to.Lost(epoch=epoch, snapshot=self._complete()))
 
     def run_twin(self) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tether.core.windows import Hopping, Sliding
+from tether.core.windows import Sliding
 from tether.simulate.clock import Clock
 from tether.simulate.items import AMOUNT, KEY, mark
 from tether.simulate.judged import outside
@@ -138,7 +138,7 @@ class World:
         """Send the ends of windows that are complete by now."""
         before, self.newest = self.newest, self.clock.now
         window = self.scenario.policy.window
-        if not isinstance(window, Hopping):
+        if window is None:
             return
         for end in window.ends(after=before, upto=self.newest):
             self._ended += 1

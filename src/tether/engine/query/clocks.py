@@ -15,7 +15,6 @@ import pyarrow as pa
 from tether.backup.commits import SlotCommit
 from tether.backup.names import slot_key
 from tether.core.ids import DRIVERS, Epoch
-from tether.core.windows import Hopping
 from tether.engine.event_time import advance
 from tether.engine.messages import StreamClock
 from tether.engine.ports import by_operator
@@ -106,10 +105,9 @@ def clock_has_news(operator: QueryOperator, before: StreamClock, after: StreamCl
     if before.watermark is None:
         return True
     window = operator.window
-    ends = (
-        window.ends(after=after.passed, upto=after.watermark) if isinstance(window, Hopping) else ()
-    )
-    return any(True for _ in ends)
+    if window is None:
+        return False
+    return any(True for _ in window.ends(after=after.passed, upto=after.watermark))
 
 
 def clock_name(operator: QueryOperator) -> str:

@@ -8,7 +8,6 @@ import msgspec
 
 from tether.backup.commits import SlotCommit
 from tether.core.ids import Epoch, Slot, each_slot
-from tether.core.windows import Hopping
 
 if TYPE_CHECKING:
     from tether.backup.history import CommitHistory
@@ -58,8 +57,9 @@ def has_news(
     """
     if status.must_record or status.frame is not None or status.recovery is not None:
         return True
-    by_items = window is not None and window.by == "items"
-    counted = by_items and (isinstance(window, Hopping) or policy.recovery.exact)
+    counted = (
+        window is not None and window.by == "items" and (window.has_ends or policy.recovery.exact)
+    )
     return bool(counted and status.rows_in) or recorded != (status.theta, status.under)
 
 

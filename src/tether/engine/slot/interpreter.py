@@ -57,6 +57,16 @@ class Draft:
     """Whether the epoch may be committed only with a record of this slot."""
 
 
+def unknown_instruction(policy: str, instruction: object) -> TetherError:
+    """The error for an instruction of a policy that is not known here."""
+    return TetherError(
+        f"The policy {policy} asked for {type(instruction).__name__}.",
+        why="The engine does not know this instruction.",
+        do="Use instructions of tether.policies.instructions; check a policy of your own with "
+        "tether.testing.check_policy.",
+    )
+
+
 class Interpreter:
     """Passes events to a slot's policy, and carries out its instructions.
 
@@ -97,13 +107,7 @@ class Interpreter:
                     # The slot's report carries the policy's state; the epoch's record makes it durable.
                     draft.must_record = True
                 case _:
-                    name = self._writer.program.policy.name
-                    raise TetherError(
-                        f"The policy {name} asked for {type(instruction).__name__}.",
-                        why="The engine does not know this instruction.",
-                        do="Use instructions of tether.policies.instructions; check a policy of your "
-                        "own with tether.testing.check_policy.",
-                    )
+                    raise unknown_instruction(self._writer.program.policy.name, instruction)
 
     def back_up_whole(self, draft: Draft, instruction: BackUpState) -> None:
         """Write the whole state, whatever the instruction asks for."""

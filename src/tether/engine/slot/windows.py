@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tether.core.ids import Epoch
-from tether.core.windows import Hopping
 from tether.operator import EndedWindow
 
 if TYPE_CHECKING:
@@ -29,12 +28,13 @@ def ended_windows(
         clock: Of the whole stream, before the epoch.
 
     Example:
+        >>> from tether.core.windows import Hopping
         >>> from tether.engine.messages import StreamClock
         >>> ended = ended_windows(Hopping(2, "epochs"), 3, 0, 0, StreamClock())
         >>> [(window.start, window.end) for window in ended]
         [(2.0, 4.0)]
     """
-    if not isinstance(window, Hopping):
+    if window is None or not window.has_ends:
         return []
     if window.by == "epochs":
         after, upto = float(epoch), float(epoch + 1)

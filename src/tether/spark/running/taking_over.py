@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from tether.chaos.faults import reach
 from tether.core.ids import Epoch
@@ -245,6 +245,8 @@ class TakingOver:
                 self.tell(to.NoteRemoved())
             case to.ReleaseMain():
                 self.gate.held = False
+            case _:
+                assert_never(one)
         self.changed.notify_all()
 
     def _let_move(self, allowed: bool) -> None:
