@@ -98,7 +98,7 @@ class Operator:
     """Schema of the items that it sends to an earlier operator with ``out.feedback``, if any."""
 
     fan_out: float = 1.0
-    """β: the most output items that one input item can cause. If one input item is lost, at most so many
+    """β: the most output items that one input item can cause. If one input item is lost, at most β
     output items are missing. For how an *error* grows, see ``growth`` and ``amplification``."""
 
     growth: float = 1.0

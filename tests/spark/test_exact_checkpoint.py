@@ -132,6 +132,9 @@ class FakeDriver:
         self.failure, self.rewind_wanted, self.rewinds = None, False, 0
         self.rewind_error = rewind_error
 
+    def failed(self, error):
+        self.failure = error
+
     def rewind(self):
         if self.rewind_error is not None:
             raise self.rewind_error

@@ -40,11 +40,11 @@ def test_every_kind_of_event_that_is_told_has_a_name_in_its_type() -> None:
 def test_reports_of_epochs_say_what_was_known_then() -> None:
     ledger = Ledger("count", 1, Approximate(100), Placement())
     recent = RecentGlimpses(Spread(amplification_of({"count": 1.0}, {}), shared=True))
-    recent.keep = 2
+    recent.keep(2)
     for epoch in (3, 4, 6):
         ledger.totals["rows"] += 10
         recent.note(epoch, [ledger.glimpse()])
-    recent.begin_anew()
+    recent.begin_run()
     ledger.totals["rows"] += 10
     recent.note(4, [ledger.glimpse()])
 

@@ -122,7 +122,7 @@ def strike(query: Query, work: Path, whose: str, number: int) -> None:
     """SIGKILL an executor of main or of the twin, and let main run an epoch after it."""
     over = query._driver._meanwhile._over  # type: ignore[union-attr]
     advance(query, work)
-    runner = over.main
+    runner = over.running.runner
     while whose == "twin":
         wait_for(lambda: over.whole or over.twins.epochs > 0)
         twin = over.twins.twin

@@ -188,7 +188,7 @@ def test_a_drill_asks_twice(browser: Any, served: Page, query: MadeUpQuery) -> N
         killed.append(1)
         return "Killed a Python worker."
 
-    query.feed.actions = {"drill": drill}
+    query.feed.offer({"drill": drill})
     tab = Tab(browser, served.address, viewport=WIDE)
     button = tab.page.locator("[data-action=drill]")
     button.click()

@@ -116,7 +116,7 @@ def test_other_names_are_refused(client: httpx.Client) -> None:
 
 def test_only_the_page_itself_presses_buttons(client: httpx.Client, query: MadeUpQuery) -> None:
     pressed = []
-    query.feed.actions = {"snapshot": lambda: pressed.append(1) or "It begins."}  # type: ignore[func-returns-value]
+    query.feed.offer({"snapshot": lambda: pressed.append(1) or "It begins."})  # type: ignore[func-returns-value]
     assert client.post("/api/do/snapshot").status_code == 403
     word = word_of(client)
     elsewhere = {"x-tether-word": word, "origin": "http://evil.example"}
@@ -133,7 +133,7 @@ def test_only_the_page_itself_presses_buttons(client: httpx.Client, query: MadeU
 
 def test_a_drill_is_asked_for_twice(client: httpx.Client, query: MadeUpQuery) -> None:
     killed = []
-    query.feed.actions = {"drill": lambda: killed.append(1) or "Killed."}  # type: ignore[func-returns-value]
+    query.feed.offer({"drill": lambda: killed.append(1) or "Killed."})  # type: ignore[func-returns-value]
     headers = {"x-tether-word": word_of(client)}
     asked = client.post("/api/do/drill", headers=headers).json()
     assert "kills" in asked["ask"]
@@ -147,7 +147,7 @@ def test_a_drill_is_asked_for_twice(client: httpx.Client, query: MadeUpQuery) ->
 
 
 def test_drills_are_off_unless_allowed(query: MadeUpQuery) -> None:
-    query.feed.actions = {"drill": lambda: "Killed."}
+    query.feed.offer({"drill": lambda: "Killed."})
     with serve(port=0, quiet=True) as page, httpx.Client(base_url=page.address) as client:
         [(_, whole)] = messages(client, 1)
         assert whole["actions"] == []

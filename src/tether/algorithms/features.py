@@ -39,7 +39,7 @@ class Examples(ABC):
         """Take Σ steps·x off the weights, in place."""
 
     def touched(self) -> Places | None:
-        """Which weights these rows use, each once; None: all of them."""
+        """Indices of the weights that these rows use, each once; None if they use all."""
         return None
 
 

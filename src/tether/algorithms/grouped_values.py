@@ -151,7 +151,7 @@ def _quantiles(
     rows: int,
     fractions: tuple[float, ...],
 ) -> pa.Array:
-    """The smallest values that so many of a row's values do not exceed; null where it has none."""
+    """The smallest value that a given number of a row's values do not exceed; null without values."""
     numbers_in_order = values.to_numpy(zero_copy_only=False)
     order = np.lexsort((numbers_in_order, of_row))  # NaN comes last, as in Spark
     of_row, sorted_values, numbers = of_row[order], numbers_in_order[order], numbers[order]

@@ -106,7 +106,7 @@ class Estimates:
         )
 
     def row(self) -> dict[str, list[Any]]:
-        """As ``JoinEstimate`` emits it."""
+        """The row that ``JoinEstimate`` emits."""
         count, total = self._sums["pairs"] * self._scale, self._sums["pair_sum"] * self._scale
         values: dict[str, Any] = {"count": count, "sum": total, "avg": None}
         values["count_low"], values["count_high"] = self._count_interval(count)
@@ -143,7 +143,7 @@ class Estimates:
         return (self._risen(low) if low < 0 else low), (self._risen(high) if high > 0 else high)
 
     def _average(self, count: float, total: float) -> tuple[float, float]:
-        """A ratio, with the delta method; losses thin both parts out alike."""
+        """A ratio, with the delta method; losses reduce both parts in the same way."""
         average = total / count
         sums = self._sums
         variance = sums["var_sum"] - 2 * average * sums["covariance"]

@@ -24,7 +24,7 @@ class Chosen(NamedTuple):
 
     policy: Policy
     divergence: str | None
-    """In which the state must be measured; None where the user may choose."""
+    """The divergence in which the state must be measured; None where the user may choose."""
     because: tuple[str, ...]
 
 

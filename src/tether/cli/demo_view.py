@@ -43,7 +43,7 @@ class DemoView:
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._is_live = self._console.is_terminal and not quiet
         self._steps: deque[tuple[float, int]] = deque(maxlen=STEPS)
-        """When so many epochs were done, for the newest of them."""
+        """Times, and the number of epochs that were done then; the newest ones only."""
         self._printed = (0.0, "")
 
     def __enter__(self) -> Self:

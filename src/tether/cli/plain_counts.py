@@ -58,7 +58,7 @@ def answer_of(table: pa.Table, arguments: Sequence[str]) -> Answer:
 
 
 def measure_of(arguments: Sequence[str]) -> Measure:
-    """In which distance its bound is: all columns are entries of one state."""
+    """The distance in which its bound is given: all columns are entries of one state."""
     if arguments[0] == "wordcount":
         return Measure("max")
     asked = [parse_accuracy(text).divergence for text in values_of("--accuracy", arguments)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FILES = (".toml", ".json")
 FEW_TREES = 14
-"""Up to so many complete trees all their unions are tried for the curve."""
+"""Largest number of complete trees of which all unions are tried for the curve."""
 LARGE, MOST_POINTS = 100, 11
 """On more slots than the first, a curve has no more points than the second by default."""
 

@@ -63,7 +63,7 @@ def epoch_after(epoch: Epoch) -> Epoch:
 
 
 def each_slot(slots: int) -> Iterator[Slot]:
-    """The slots of an operator that has so many.
+    """The slots of an operator that has this number of them.
 
     Example:
         >>> list(each_slot(3))

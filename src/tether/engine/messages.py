@@ -131,17 +131,17 @@ class SlotControl(msgspec.Struct, frozen=True, kw_only=True):
     arena: str = ""
     """Names the resident state, where it is not the query's own: a twin's."""
     after: Epoch | None = None
-    """Where the rows of several epochs are run as one, with the number ``epoch``: the epoch before the
+    """If several epochs are run as one, with the number ``epoch``: the epoch before the
     first of them."""
     start: Epoch | None = None
-    """Of a twin: the epoch of the exact state that it starts from. A slot that finds no state of its own
-    restores that, whole, or the twin ends: later backups are of the run that has lost something."""
+    """For a twin: the epoch of the exact state that it starts from. A slot that finds no state of its
+    own restores that, whole, or the twin ends: later backups are of the run that has lost something."""
     stale: frozenset[Slot] = frozenset()
     """Slots that may continue from an old snapshot: what they give is tentative."""
     skipped: frozenset[Slot] = frozenset()
     """Slots that give no output, because their state is lost."""
     ahead: Ahead | None = None
-    """Where this run goes ahead of the query: how."""
+    """How this run works ahead of the query; None if it does not."""
     seats: Seats | None = None
     """Which seats there are and which of them speak, where slots have copies; otherwise slot i runs in
     seat i."""

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 1.5
 """A thread without work for so long ends; the next piece of work starts another."""
 MOST = 2_000
-"""Pieces of work that wait at most; beyond it the eldest that may be left out is."""
+"""Largest number of pieces of work that wait; beyond it, the oldest one that may be skipped is
+skipped."""
 _log = logging.getLogger("tether.feed")
 
 

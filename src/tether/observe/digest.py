@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tether.observe.feed import Feed
 
 FAILURES = 20
-"""The newest so many are told."""
+"""Number of failures that are told, newest first."""
 
 
 def digest_of(feed: Feed) -> dict[str, Any]:

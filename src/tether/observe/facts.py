@@ -48,7 +48,7 @@ class QueryFacts(msgspec.Struct, frozen=True, kw_only=True, tag="query", tag_fie
     id: str
     """The same after every restart."""
     run: str
-    """Of this run alone."""
+    """Identifies this run of the query."""
     name: str
     door: Door
     policy: str
@@ -126,7 +126,7 @@ class SlotsNow(msgspec.Struct, frozen=True, kw_only=True, tag="slots", tag_field
     """Place of the operator's name in ``QueryFacts.operators``."""
     slot: list[int]
     divergence: list[float | None]
-    """None: not known, as in the parts of a barrier snapshot."""
+    """By slot; None where it is not known, as in the parts of a barrier snapshot."""
     theta: list[float | None]
     executor: list[int]
     """Place of the executor's name in ``executors``."""

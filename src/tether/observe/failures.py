@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tether.observe.story import Event
 
 KEPT = 500
-"""So many of the newest failures are remembered."""
+"""Number of failures that are remembered, the newest ones."""
 OF_FAILURES = frozenset({"recovery", "rollback", "rewound", "feedback-lost", "unflushed", "damage"})
 """Events that tell of one."""
 PHASES = ("find", "read", "apply", "replay", "finish")
-"""Of a slot's recovery, in order; those that others report follow."""
+"""Phases of a slot's recovery, in order; phases that other reports name follow them."""
 
 
 class StruckSlot(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class StruckSlot(msgspec.Struct, frozen=True, kw_only=True):
     allowed: float | None = 0.0
     """θ: the most that could have been lost."""
     seconds: dict[str, float] = {}
-    """Of each phase."""
+    """Seconds of each phase."""
     bytes: int = 0
     entries: int = 0
     backup_epoch: Epoch = NEVER
@@ -56,7 +56,7 @@ class Failure(msgspec.Struct, kw_only=True):
     """Sum over the slots; None: nobody knows how much."""
     allowed: float | None = 0.0
     seconds: dict[str, float] = {}
-    """Of each phase, the slowest slot's: they recover side by side."""
+    """Seconds of each phase, for the slowest slot: slots recover in parallel."""
 
 
 class Failures:

@@ -29,14 +29,14 @@ from tether.observe.history import EpochHistory, joined
 from tether.observe.slot_history import SlotCourse, SlotHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tether.observe.facts import Ending
     from tether.observe.story import Event
 
 EVENTS_KEPT = 5_000
 MANY = 64
-"""Backups and placements of an epoch beyond so many are in its figures only, no events of their own."""
+"""Largest number of backups and placements of an epoch that are events; the others are only counted."""
 
 
 SUMS = ("epochs", "rows_in", "rows_out", "changed", "losses")
@@ -84,8 +84,7 @@ class Feed:
         """Sums of the newest run."""
         self._of_epoch = (-1, 0)
         self._listeners: list[Callable[[Fact], None]] = []
-        self.actions: dict[str, Callable[[], str]] = {}
-        """What can be asked of the running query by name; each says what it has done."""
+        self._actions: dict[str, Callable[[], str]] = {}
 
     # ---- taking in -----------------------------------------------------------------------------
 
@@ -106,7 +105,7 @@ class Feed:
             self.version += 1
 
     def event(self, event: Event) -> None:
-        """Take in an event; many of one epoch that are all alike stay in that epoch's figures."""
+        """Take in an event; if an epoch has very many of one kind, the rest is only counted."""
         if event.what in ("backup", "placed"):
             epoch, before = self._of_epoch
             self._of_epoch = (event.epoch, before + 1 if epoch == event.epoch else 1)
@@ -122,7 +121,16 @@ class Feed:
         """The run is over."""
         if self.ended is None:
             self.take(Ended(at=time.time(), how=how, why=why))
-        self.actions = {}
+        self._actions = {}
+
+    @property
+    def actions(self) -> Mapping[str, Callable[[], str]]:
+        """What can be asked of the running query by name; each says what it has done."""
+        return self._actions
+
+    def offer(self, actions: Mapping[str, Callable[[], str]]) -> None:
+        """Let the running query be asked for these actions, in place of earlier ones."""
+        self._actions = dict(actions)
 
     def _take(self, fact: Fact) -> None:
         if isinstance(fact, EpochFigures):
@@ -155,7 +163,7 @@ class Feed:
             self._begin_after(fact)
 
     def _begin_after(self, digest: Digest) -> None:
-        """Where files before this one are gone: add what they held to the sums."""
+        """If earlier files are gone, add their content to the sums."""
         known, total = self._of_run, self.history.total
         if known.epochs >= digest.epochs:
             return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SLOTS_SECONDS = 5.0
 """All slots are written down no more often than this, and at the end."""
 WAITING = 20_000
-"""So many facts wait at most, while a store is out of reach; then the eldest are left out."""
+"""Largest number of facts that wait while a store cannot be reached; then the oldest are dropped."""
 
 
 class _Directory:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tether.engine.query.ledger import Glimpse
 
 TELL_SLOTS_SECONDS = 0.95
-"""Of many slots, the reports of all are put together no more often than this."""
+"""With many slots, the reports of all are put together at most this often, in seconds."""
 MANY_SLOTS = 64
 
 
@@ -125,7 +125,7 @@ class FigureMaker:
             self._backed_up.setdefault(place, (status.recovery.backup_epoch, at))
 
     def slots(self, reports: Reports) -> SlotsNow | None:
-        """All slots as they are; None where so many were told only just now."""
+        """All slots as they are; None if there are many and they were told just now."""
         statuses = [status for group in reports.statuses for status in group]
         now = time.monotonic()
         if len(statuses) > MANY_SLOTS and now - self._slots_at < TELL_SLOTS_SECONDS:

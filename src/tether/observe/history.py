@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FINE = 600
-"""So many of the newest epochs are never joined."""
+"""Number of newest epochs that are never joined."""
 COARSE = 600
-"""So many entries at most stand for all epochs before those."""
+"""Largest number of entries for all epochs before those."""
 
 
 def joined(first: EpochFigures, second: EpochFigures) -> EpochFigures:

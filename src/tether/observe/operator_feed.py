@@ -60,7 +60,7 @@ class OperatorFeed:
         self.feed = Feed(self._log)
         self._maker = self._maker_of(amplification)
         self._stage = Backstage(self._log.flush if self._log else None)
-        self.healing: Callable[[], Mapping[str, Any] | None] | None = None
+        self._healing: Callable[[], Mapping[str, Any] | None] = lambda: None
         """Says what is missing from the answer, and how far its correction has come; None: nothing
         is. ``fidelity``; of a twin that is under way ``epochs_behind`` and ``seconds_left``; of
         what is missing ``since``, ``since_epoch``, ``tentative_rows``, ``oldest_tentative``."""
@@ -89,6 +89,10 @@ class OperatorFeed:
             self.feed.take(facts)
 
         self._stage.do(change)
+
+    def show_healing(self, healing: Callable[[], Mapping[str, Any] | None]) -> None:
+        """Ask ``healing`` after each epoch what is missing from the query; it gives None for nothing."""
+        self._healing = healing
 
     def begin(self, query_id: str, name: str | None) -> None:
         """Spark has named the query."""
@@ -153,7 +157,7 @@ class OperatorFeed:
 
     def _take(self, reports: Reports) -> None:
         figures = self._maker.figures(reports)
-        missing = self.healing() if self.healing is not None else None
+        missing = self._healing()
         if missing:
             behind = missing.get("epochs_behind")
             figures = msgspec.structs.replace(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tether.core.budget import Budget
 
 SLACK = 1e-9
-"""More than all rounding can come to, for any number of slots that fits into memory."""
+"""Larger than all rounding errors together, for any number of slots that fits into memory."""
 
 
 SMALL = 32

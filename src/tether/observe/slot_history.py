@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from tether.observe.facts import SlotsNow
 
 CELLS = 600_000
-"""So many divergences are remembered in all: of 1,000 slots, the last 600 epochs; 5 MB with θ."""
+"""Largest number of divergences that are remembered in all: of 1,000 slots, the last 600 epochs; 5 MB
+with θ."""
 LONGEST = 2_000
-"""So many epochs at most, however few slots there are."""
+"""Largest number of epochs, even if there are few slots."""
 
 
 class SlotCourse(NamedTuple):

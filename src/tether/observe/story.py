@@ -129,7 +129,7 @@ class Story:
 
 
 class QuietStory(Story):
-    """A twin's account of itself: nobody's business until it has taken over.
+    """A twin's account of itself. Nothing of it is noted until the twin has taken over.
 
     Args:
         story: The query's.
@@ -138,21 +138,25 @@ class QuietStory(Story):
     def __init__(self, story: Story) -> None:
         super().__init__()
         self._story = story
-        self.quiet = True
+        self._quiet = True
+
+    def speak(self) -> None:
+        """The twin has taken over: note everything from now on."""
+        self._quiet = False
 
     def add(self, what: What, cause: str, epoch: Epoch, **detail: object) -> None:
         """Note something that concerns the query as a whole."""
-        if not self.quiet:
+        if not self._quiet:
             self._story.add(what, cause, epoch, **detail)
 
     def add_epoch(self, statuses: Iterable[SlotStatus]) -> None:
         """Note what the slots report of an epoch, beyond plain work."""
-        if not self.quiet:
+        if not self._quiet:
             self._story.add_epoch(statuses)
 
     def add_unflushed(self, slots: Iterable[SlotId], epoch: Epoch) -> None:
         """Note slots whose state was gone when the query stopped."""
-        if not self.quiet:
+        if not self._quiet:
             self._story.add_unflushed(slots, epoch)
 
 

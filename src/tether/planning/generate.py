@@ -86,7 +86,7 @@ def random_topology(specification: Specification, seed: int) -> Topology:
 
 
 def fitting(senders: int, receivers: int) -> Partitioning:
-    """The partitioning that is not full, between so many slots.
+    """The partitioning that is not full, between these numbers of slots.
 
     Example:
         >>> fitting(4, 2), fitting(2, 2), fitting(2, 4)

@@ -87,7 +87,7 @@ def _subtitle(plan: Plan) -> str:
 
 
 def _places(topology: Topology) -> dict[str, _Place]:
-    """Where operators are drawn: in the column of their distance from the source, one below another."""
+    """Positions of the operators: the column is their distance from the source."""
     depth: dict[str, int] = {}
     for name in topology.in_order():
         depth[name] = max((depth[link.source] + 1 for link in topology.inputs_of(name)), default=0)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_SOLVED = 20_000
 """Trees beyond which the programme is made of slots instead."""
 SLACK = 1e-6
-"""More than a solution can be wrong by; added to every bound."""
+"""Larger than the rounding error of a solution; added to every bound."""
 OPTIONS = {"output_flag": False, "mip_rel_gap": 0.0, "mip_abs_gap": 1e-9, "threads": 1}
 BUDGET = 0
 """The row that limits the number of copies."""
@@ -41,7 +41,7 @@ class SolverMissingError(TetherError):
 
 
 class Relaxed(NamedTuple):
-    """What no plan of so many copies surpasses, and how much that grows with a copy more."""
+    """An upper limit of all plans with a number of copies, and how much one more copy raises it."""
 
     value: float
     per_copy: float

@@ -37,7 +37,7 @@ class Steps:
         self._model, self._alive = model, alive
         before = model.value(alive)
         self.survival = model.survival(seeds | alive[:, None])
-        """Of all slots, after each step."""
+        """The survival of all slots, after each step."""
         self.added = model.useful(self.survival) & ~alive[:, None]
         """The slots of each step, without those that would be of no use."""
         gain = model.value_of(self.survival) - before

@@ -39,9 +39,9 @@ class Stream:
     weight: Floats
     """Part of each receiver's whole input that this stream is (the weights of eq. 3)."""
     by_receiver: Ints
-    """Where the substreams of each receiver begin; nothing of use if full."""
+    """Position at which each receiver's substreams begin; unused if the stream is full."""
     by_sender: Ints
-    """Where the substreams of each sender begin; nothing of use if full."""
+    """Position at which each sender's substreams begin; unused if the stream is full."""
     sending: Ints
     """The senders, each once."""
     receiving: Ints

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tether.planning.topology import Topology
 
 MOST_TREES = 200_000
-"""More are not listed: nobody could solve what is made of them."""
+"""Largest number of trees that are listed: with more, the problem could not be solved."""
 
 Trees = dict[int, float]
 """Sets of slots, with their weights."""
@@ -132,7 +132,7 @@ class _Incoming(NamedTuple):
 
     weight: float
     senders: list[tuple[int, float]]
-    """With their part of the stream."""
+    """The senders, each with its part of the stream."""
 
 
 def _senders(part: Part) -> Iterator[tuple[int, list[_Incoming]]]:

@@ -166,7 +166,7 @@ class Approximate(BasePolicy):
         return self.thresholds(state, placement).theta
 
     def most_lost_items(self, failures: Failures, placement: Placement) -> float:
-        """l: items that may be lost after so many failures."""
+        """l: the number of items that may be lost after this number of failures."""
         return _thresholds(self, failures, placement).l if self.keeps_backups else math.inf
 
     def step(

@@ -130,7 +130,7 @@ class Barrier(BasePolicy):
 
     @property
     def snapshots(self) -> SnapshotSchedule:
-        """As this policy says."""
+        """The schedule of this policy."""
         return self
 
     def describe(self) -> Mapping[str, object]:

@@ -71,7 +71,7 @@ class BasePolicy:
 
     @property
     def heal(self) -> SnapshotSchedule | None:
-        """Losses are not made good later."""
+        """Losses are not repaired later."""
         return None
 
     @property
@@ -97,7 +97,7 @@ class BasePolicy:
         return self.state_type(failures=losses, items=items)
 
     def most_lost_items(self, failures: Failures, placement: Placement) -> float:  # noqa: ARG002
-        """l: items that may be lost after so many failures; none where state is backed up."""
+        """l: most items that may be lost after this number of failures; 0 where state is backed up."""
         return 0.0 if self.keeps_backups else math.inf
 
     # ---- for ``step`` --------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class NoTolerance(BasePolicy):
 
     @property
     def recovery(self) -> Recovery:
-        """Losses are not made good."""
+        """Losses are not repaired: the slot starts from nothing."""
         return EMPTY
 
     @property

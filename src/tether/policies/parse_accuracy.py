@@ -42,7 +42,8 @@ _WISHES: dict[str, tuple[Callable[..., Choice], str, tuple[str, ...]]] = {
         ("max_step", "max_lost_items"),
     ),
 }
-"""By name: what derives the budget, its one setting without a keyword, and the others."""
+"""For each name: the function that derives the budget, its one setting without a keyword, and the
+others."""
 
 _SAMPLE = "absolute:max_error=100,of=key"
 

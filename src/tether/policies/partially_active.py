@@ -117,7 +117,7 @@ class PartiallyActive(BasePolicy):
 
     @property
     def copying(self) -> CopyChoice:
-        """As this policy has it."""
+        """The slots that this policy chooses."""
         return self
 
     @property
@@ -136,5 +136,5 @@ class PartiallyActive(BasePolicy):
     def step(
         self, state: BarrierState, event: Event, placement: Placement
     ) -> tuple[BarrierState, tuple[Instruction, ...]]:
-        """As the snapshots have it."""
+        """The step of the policy that takes the snapshots."""
         return self.snapshots.step(state, event, placement)

@@ -128,7 +128,7 @@ class Policy(Protocol):
 
     @property
     def recovery(self) -> Recovery:
-        """How a loss is made good."""
+        """The strategy by which a slot recovers from a loss."""
         ...
 
     @property
@@ -197,7 +197,7 @@ class Policy(Protocol):
         ...
 
     def most_lost_items(self, failures: Failures, placement: Placement) -> float:
-        """l: items in flight that may be lost after so many failures."""
+        """l: the number of items in flight that may be lost after this number of failures."""
         ...
 
     def threshold(self, state: Any, placement: Placement) -> float:

@@ -26,7 +26,7 @@ class Held(NamedTuple):
     first: int
     last: int
     rows: pa.RecordBatch | None
-    """None: a boundary."""
+    """The rows; None for a boundary."""
     boundary: float | None = None
 
 

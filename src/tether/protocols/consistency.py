@@ -85,7 +85,7 @@ class Manager(msgspec.Struct, frozen=True, kw_only=True):
     following: tuple[int, ...] = ()
     """For each input, the replica that its rows were last taken from."""
     corrected_last: bool = True
-    """Where both kinds are due they alternate: whether the next one is tentative."""
+    """Whether the next release is tentative, where both kinds are due: they alternate."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ class ReleaseItems(msgspec.Struct, frozen=True, kw_only=True, tag="release-items
 
 
 class WaitForAcks(msgspec.Struct, frozen=True, kw_only=True, tag="wait-for-acks"):
-    """So many of the offered items cannot go yet: offer them again after an acknowledgement."""
+    """This number of the offered items cannot go yet: offer them again after an acknowledgement."""
 
     count: int
 

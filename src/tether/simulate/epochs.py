@@ -142,7 +142,7 @@ class EpochReport:
     frame_bytes: int
     state_error: tuple[float, ...]
     told: tuple[float, ...]
-    """Of each operator: the error that a query would have reported as spent."""
+    """For each operator: the error that a query would have reported as spent."""
     promised: float
     violations: tuple[str, ...]
     wall_seconds: float = field(compare=False)

@@ -34,7 +34,7 @@ class Fallen(NamedTuple):
 
     time: float
     position: float
-    """Where the stream was, in its own time."""
+    """Position of the stream, in its own time."""
     life: int
     """Number of the life that ended."""
     live: Array

@@ -34,7 +34,7 @@ class Report:
     virtual_seconds: float
     wall_seconds: float
     slot_seconds: dict[str, float]
-    """Of all slots together: spent on work, and lost waiting for backups, for acknowledgements,
+    """Seconds of all slots together: spent on work, and lost waiting for backups, for acknowledgements,
     and being down."""
     bytes_written: dict[str, int]
     writes: dict[str, int]
@@ -56,12 +56,12 @@ class Report:
     violations: tuple[str, ...]
     """Promises that were not kept; none, unless something is broken."""
     recovery_seconds: tuple[float, ...]
-    """Of each loss: from the death of the slot until it could go on."""
+    """For each loss: seconds from the death of the slot until it could continue."""
     loss_times: tuple[float, ...]
     state_lost: tuple[float, ...]
-    """Of each loss: distance of the recovered state from the lost one."""
+    """For each loss: distance of the recovered state from the lost one."""
     thetas: tuple[float, ...]
-    """Of each loss: θ of the slot then."""
+    """For each loss: θ of the slot at that time."""
 
     @property
     def throughput_loss(self) -> float:

@@ -29,7 +29,7 @@ class Timing:
     channel: float = 5e-4
     """From a sender to its receiver, and back for an acknowledgement."""
     store_latency: float = 1e-3
-    """Of any operation of the store, besides its transfer."""
+    """Seconds of any operation of the store, besides its transfer."""
     store_bandwidth: float = 2e8
     """Bytes a second of one server of the store."""
     store_servers: int = 32

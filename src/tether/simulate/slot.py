@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tether.state.segment import Array
 
 COMPACT_RATIO = 2.0
-"""A full frame is written when those since the last full one hold so many times its bytes."""
+"""A full frame is written when the frames since the last full one hold this many times its bytes."""
 COMPACT_FLOOR_BYTES = 4096
 """Logs below twice this are not worth compacting."""
 

@@ -36,7 +36,7 @@ def offer_actions(query: Query, *, snapshots: bool, heals: bool) -> None:
 
         actions["heal"] = heal
     actions["drill"] = drill
-    query.feed.actions = actions
+    query.feed.offer(actions)
 
 
 def drill() -> str:

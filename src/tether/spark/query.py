@@ -160,7 +160,8 @@ class Query:
         """Stop the query: make durable what is not, remove arenas, release the backup directory."""
         # Asked first: the epoch that the stop interrupts fails too, which is not an error of the query.
         failed = self._failed
-        self._driver.stopping = not failed
+        if not failed:
+            self._driver.begin_stop()
         deadline = Deadline(STOP_SECONDS)
         self._driver.stop_twin(deadline)
         with contextlib.suppress(Exception):  # a query that failed has failed; exception() tells

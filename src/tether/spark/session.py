@@ -25,7 +25,7 @@ ROWS_PER_BATCH = 65_536
 """Rows in one Arrow batch to a slot: Spark's default of 10,000 makes numpy calls too small."""
 
 NARROW_COLUMNS = 64
-"""So many numbers of at most 16 bytes a row keep a batch below Spark's own limit of 64 MB."""
+"""With this number of columns, of at most 16 bytes each, a batch stays below Spark's limit of 64 MB."""
 
 ANY_BYTES_PER_BATCH = 2**31 - 1
 """Spark's value for no limit: with one it adds up the sizes of all columns after every row."""

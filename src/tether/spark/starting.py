@@ -54,8 +54,8 @@ def start_query(
         query = as_moved(query, stores)
         driver = EpochDriver(query, stores, checkpoint)
         if leaves:
-            driver.gateways = GatewayKeeper(
-                query, leaves, checkpoint, driver.story, lasts=keeps_checkpoint
+            driver.speak_with(
+                GatewayKeeper(query, leaves, checkpoint, driver.story, lasts=keeps_checkpoint)
             )
 
         def start() -> StreamingQuery:
@@ -73,7 +73,7 @@ def start_query(
     except BaseException:
         release(stores)
         raise
-    driver.on_failure = supervisor.halt
+    driver.when_failed(supervisor.halt)
     driver.identify(str(supervisor.current.id), name)
     driver.open_early()
     if rewinds:

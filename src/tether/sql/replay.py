@@ -17,7 +17,7 @@ ATTEMPT = re.compile(r"\d+-(\d+)-[0-9a-f]+.*\.(?:delta|snapshot|rewound)")
 
 
 class Rewound(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a query will go on."""
+    """The point at which a query will continue."""
 
     batch: int
     """The batch that runs next, from state that all stores have exactly."""

@@ -67,7 +67,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def settings(self) -> dict[str, str]:
-        """As the store reads them, without the prefix."""
+        """The settings that the store reads, without the prefix."""
         return {
             "maxStateError": str(float(self.max_state_error)),
             "divergence": self.divergence,
@@ -134,7 +134,7 @@ def bounded(
         columns: Numeric columns of the state's rows to compare.
         operators: A bound of its own for some operators, by number (as in ``stateOperators`` of a
             query's progress).
-        replay_every: All partitions also back up every so many batches, together, so that
+        replay_every: Every this many batches all partitions also back up, together, so that
             ``tether.sql.rewind`` finds versions to start again from, exactly.
 
     Example:

@@ -262,7 +262,7 @@ class DurableCells:
         return Choice(rows, none, self._distance_of(none, np.zeros(0)))
 
     def _compare(self, rows: Rows) -> tuple[Array, Array]:
-        """Which rows a restored state would have otherwise, and what each adds to the divergence."""
+        """The rows in which a restored state would differ, and what each adds to the divergence."""
         count = count_of(rows)
         differs = np.full(count, self._flag_width > 0)  # flags have no copy to compare with
         amounts = np.zeros(count)

@@ -27,7 +27,7 @@ class Identity:
     layout: int = LAYOUT
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """The identity as plain values."""
         return asdict(self)
 
     def difference(self, other: dict[str, Any]) -> str:

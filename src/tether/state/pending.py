@@ -79,7 +79,7 @@ class PendingRows:
         words[PENDING_PART] = ALL_ENTRIES if full else SOME_ENTRIES
 
     def held(self) -> Held:
-        """What is being written."""
+        """The content that is being written."""
         words = self._place.page.words
         data = self._open(words[PENDING_LIST]).data[: words[PENDING_COUNT]]
         rows, width = data[:, 0].astype(np.intp), self._width

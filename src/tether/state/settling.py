@@ -90,7 +90,7 @@ class PendingExport:
 
     @property
     def exports(self) -> dict[str, Export]:
-        """By name of the primitive, what to write.
+        """The exports to write, by the name of the primitive.
 
         Raises:
             BadValueError: It was begun by another process, or found again: only it has the entries.

@@ -55,6 +55,6 @@ def export_shared(
 
 
 def _less(target: float, spent: float) -> float:
-    """What is left of a target, rounded such that both together do not exceed it."""
+    """The rest of a target, rounded such that both together do not exceed it."""
     left = max(target - spent, 0.0)
     return math.nextafter(left, 0.0) if left + spent > target else left

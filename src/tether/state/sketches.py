@@ -117,7 +117,7 @@ class SketchState:
         return self._intake().apart(self._last[1])
 
     def backup_state(self) -> bytes:
-        """What it has taken in, then the sketch's own binary form."""
+        """The number of values taken in, then the sketch's own binary form."""
         return self._intake().before(self._bytes())
 
     def recover_state(self, image: bytes) -> None:

@@ -32,9 +32,9 @@ class Staged:
     old: list[Array]
     """All numbers, then all flags, of the rows as stored: what the journal keeps."""
     values: dict[int, tuple[Array, Array]]
-    """By numeric column: old and new values."""
+    """For each numeric column: old and new values."""
     flags: dict[int, Array]
-    """By flag column: new values."""
+    """For each flag column: new values."""
     peak: int
     """Largest absolute integer among the new values."""
 

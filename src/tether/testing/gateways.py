@@ -33,7 +33,7 @@ class GatewayProcess:
         self._store, self._options, self._env = store, options, dict(env or {})
         self.flight = self.http = ""
         self.told: dict[str, Any] = {}
-        """What it said when it was ready."""
+        """The process's own report when it was ready."""
         self._process: subprocess.Popen[str] | None = None
         self.start()
 

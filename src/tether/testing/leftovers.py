@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MARK = "TETHER_RUN_MARK"
-"""A variable that all processes of a run inherit, whoever their parent is after a kill."""
+"""A variable that all processes of a run inherit, even if a kill gives them another parent."""
 
 
 class Leftovers:

@@ -314,7 +314,7 @@ class _Schedule:
         state.rollback()
 
     def _back_up(self, state: SlotState, epoch: int) -> None:
-        """One of: settle what is pending or give it up, begin an export, make one, do nothing."""
+        """At random: settle a pending export or give it up, begin one, make one, or do nothing."""
         pending, chance = state.pending, self._draw.random()
         if pending is not None:
             if chance < 0.5:

@@ -1,4 +1,4 @@
-"""Who may ask: on loopback, whoever asks by a loopback name; elsewhere, whoever has the token.
+"""Access control: on loopback, anybody who uses a loopback name; elsewhere, those who have the token.
 
 A page of another site that is open in the same browser must neither read anything here nor press a
 button. It cannot: names that are not ours are refused (so a name that was bent to 127.0.0.1 does not
@@ -88,7 +88,7 @@ class Guard:
         return any(secrets.compare_digest(one.encode(), wanted) for one in offered)
 
     def _welcome(self, scope: Scope) -> Any:
-        """Who comes with the token in the address gets it as a cookie, and an address without it."""
+        """A visitor with the token in the address gets it as a cookie, and an address without it."""
         query = parse_qs(scope["query_string"].decode("latin-1"))
         if self._token is None or "token" not in query or scope["method"] != "GET":
             return None

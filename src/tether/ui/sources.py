@@ -22,7 +22,7 @@ QUIET_SECONDS = 15.0
 
 
 class Source(Protocol):
-    """Where feeds come from."""
+    """A source of feeds."""
 
     def feeds(self) -> Sequence[Feed]:
         """All that there are, the one to show first first."""
@@ -41,7 +41,7 @@ class ThisProcess:
         return running.feeds()
 
     def presence(self, feed: Feed) -> Presence:
-        """Whoever answers here is the driver: a query that has not ended runs."""
+        """The driver itself answers here, so a query that has not ended runs."""
         return (feed.ended.how or "stopped") if feed.ended is not None else "running"
 
 
@@ -63,7 +63,7 @@ class Directory:
         return [self.reader.feed] if self.reader.feed.query is not None else []
 
     def presence(self, feed: Feed) -> Presence:
-        """By its last word, and by whether somebody holds the directory's lock."""
+        """Whether the query runs: by its last report, and by the lock of the directory."""
         if feed.ended is not None:
             return feed.ended.how or "stopped"
         held = None if self._path is None else is_held(self._path / "lock")

@@ -6,12 +6,13 @@ Neither makes anything durable. A restart knows of them only through the note of
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from tether.core.ids import Epoch, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tether.core.graph import SlotId
 
@@ -35,12 +36,37 @@ class Aside:
         self.arena, self.records = arena, records
         self.start = start
         """The only state that slots may restore, while the run is a twin: that of this epoch's end."""
-        self.after: Epoch | None = None
-        """The epoch before the first one, while several epochs are run as one."""
-        self.followed = False
-        """Whether a twin is about to replace the slots: moving them now would only delay both runs."""
+        self._after: Epoch | None = None
+        self._followed = False
         self._missing: frozenset[SlotId] = frozenset()
         self._how: Missing = "stale"
+
+    @property
+    def after(self) -> Epoch | None:
+        """The epoch before the first one, while several epochs are run as one."""
+        return self._after
+
+    @contextmanager
+    def as_one(self, after: Epoch) -> Iterator[None]:
+        """Run all epochs after this one as a single one."""
+        self._after = after
+        try:
+            yield
+        finally:
+            self._after = None
+
+    @property
+    def followed(self) -> bool:
+        """Whether a twin is about to replace the slots: moving them now would only delay both runs."""
+        return self._followed
+
+    def follow(self, followed: bool) -> None:
+        """A twin has started, or there is none any more."""
+        self._followed = followed
+
+    def use_arena(self, name: str) -> None:
+        """The run's resident state has this name from now on."""
+        self.arena = name
 
     @property
     def missing(self) -> frozenset[SlotId]:

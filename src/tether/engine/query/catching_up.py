@@ -31,7 +31,7 @@ class CatchUp:
     """Slots that went back to a snapshot, until they reach the epoch of those that stayed."""
 
     back: frozenset[SlotId]
-    """Those that went back."""
+    """The slots that went back."""
     through: Epoch
     """The last epoch that the others have applied, and the last one that is run again."""
     rows: Mapping[Epoch, Any]
@@ -56,7 +56,7 @@ class CatchingUp:
 
     @property
     def now(self) -> CatchUp | None:
-        """Those slots; None while all slots are at the same epoch."""
+        """The slots that are behind; None while all slots are at the same epoch."""
         return self._now
 
     def begin(self, catch_up: CatchUp | None) -> None:

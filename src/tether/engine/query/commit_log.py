@@ -18,7 +18,7 @@ DROP_EVERY = 16
 
 
 class RunIds(NamedTuple):
-    """Who writes."""
+    """The query and the run that write the log."""
 
     query: str
     """Id of the query, the same after every restart."""

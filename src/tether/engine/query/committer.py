@@ -102,7 +102,7 @@ class Committer:
         self._move_on(epoch, statuses)
 
     def heal(self, epoch: Epoch, statuses: Mapping[SlotId, SlotStatus]) -> None:
-        """Record the whole states that a twin has saved: earlier losses are made good by them."""
+        """Record the whole states that a twin has saved: they repair all earlier losses."""
         slots = {slot_key(*slot): slot_commit(status) for slot, status in statuses.items()}
         log = self._books.written
         assert log is not None

@@ -229,7 +229,7 @@ class Copies:
         return frozenset(lost)
 
     def _held(self, there: Statuses) -> dict[str, set[Any]]:
-        """By operator, the seats whose state is there; slots where it has no copies."""
+        """For each operator, the seats whose state exists; its slots if it has no copies."""
         held: dict[str, set[Any]] = {name: set() for name in self._books.operators}
         for name, number in there:
             seats, slots = self._seats.get(name), self._books.operators[name].slots

@@ -102,7 +102,7 @@ class FeedbackBox:
         self._waiting: dict[str, list[Sent]] = {}
         self._finished: dict[str, Epoch] = {}
         self._used: dict[str, Epoch] = {}
-        """Where they do: the epoch of the newest feedback that each receiver's log says it has used."""
+        """For receivers with a log: the epoch of the newest feedback that the log says was used."""
         self._senders: dict[str, _Sender] = {}
 
     def waiting(self, receiver: str) -> Waiting | None:

@@ -85,7 +85,7 @@ class Books:
     """The query's very first epoch."""
     operators: Mapping[str, QueryOperator]
     log: OpenCommitLog | None
-    """None where nothing is backed up."""
+    """The commit log; None if nothing is backed up."""
     clocks: Clocks
     lineages: Lineages
     ledgers: Mapping[str, Ledger]

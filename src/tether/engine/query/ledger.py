@@ -69,6 +69,10 @@ class Ledger:
             "rollbacks": 0,
         }
 
+    def go_on_from(self, other: Ledger) -> None:
+        """Continue the totals of the same operator with another number of slots."""
+        self.totals = dict(other.totals)
+
     def doubt(self, slots: frozenset[Slot]) -> None:
         """Set the slots whose next loss has no known cost, because their backups have gaps."""
         with self._lock:
@@ -103,7 +107,7 @@ class Ledger:
             return bool(self._untold) or any(self._losses.values())
 
     def healed(self) -> None:
-        """All losses so far have been made good."""
+        """All losses so far have been repaired."""
         with self._lock:
             self._untold.clear()
             self._losses = {slot: {} for slot in range(self._slots)}

@@ -45,10 +45,9 @@ def refuse_lost(runner: Runner[Any], epoch: Epoch) -> None:
     lost = mine - there.keys() - books.aside.missing
     if lost:
         first = min(lost)
-        error = LostStateError(
+        raise LostStateError(
             f"Slot {first.slot} of {first.operator!r} has lost its state before epoch {epoch}.",
             why=f"An executor died; {len(lost)} of {len(mine)} slots have lost theirs.",
             do="Nothing: the query goes back to its newest complete snapshot.",
+            there=there,
         )
-        error.there = there
-        raise error

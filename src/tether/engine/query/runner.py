@@ -98,11 +98,8 @@ class Runner(Generic[C]):
             given: The rows of all of them.
             epoch: The last of them.
         """
-        self.books.aside.after = self.committed_epoch
-        try:
+        with self.books.aside.as_one(self.committed_epoch):
             self.run(given, epoch)
-        finally:
-            self.books.aside.after = None
 
     def _run(self, given: Any, epoch: Epoch, only: Collection[str] | None) -> Statuses:
         """Run the slots; after a loss run them again, with copies in place of those that were lost."""

@@ -51,7 +51,7 @@ class Homes(Protocol):
     """Knows the slot of a key, as a cluster does."""
 
     def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
-        """The slot of each of some keys, if the operator had so many slots."""
+        """The slot of each key, if the operator had this number of slots."""
         ...
 
 

@@ -12,11 +12,23 @@ if TYPE_CHECKING:
 
 
 class LostStateError(TetherError):
-    """A slot's state is lost, and what is durable is older than the previous epoch."""
+    """A slot's state is lost, and what is durable is older than the previous epoch.
+
+    Args:
+        what: What happened, one sentence.
+        why: The cause, as far as it is known.
+        do: What the reader can do about it.
+        there: Reports of the slots that have their state, if all were probed. They stay in this process:
+            an error that is pickled does not take them with it.
+    """
 
     code = "lost-state"
-    there: Statuses | None = None
-    """Reports of the slots that have their state, if all were probed."""
+
+    def __init__(
+        self, what: str, *, why: str = "", do: str = "", there: Statuses | None = None
+    ) -> None:
+        super().__init__(what, why=why, do=do)
+        self.there = there
 
 
 def is_loss(error: BaseException) -> bool:

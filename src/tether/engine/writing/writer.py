@@ -210,7 +210,7 @@ def _entries(exports: Mapping[str, Export]) -> int:
 
 
 def grown(memory: SlotMemory, kind: str, length: int) -> SlotMemory:
-    """The memory after a frame of so many bytes."""
+    """The memory after a frame of ``length`` bytes."""
     full = kind == "full"
     return msgspec.structs.replace(
         memory,

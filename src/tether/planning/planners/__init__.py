@@ -25,7 +25,7 @@ class Planner(Protocol):
     def __init__(self, topology: Topology, model: Model) -> None: ...
 
     def choose(self, copies: int) -> Flags:
-        """The slots of a plan of at most so many copies."""
+        """The slots of a plan with at most this number of copies."""
         ...
 
 

@@ -25,5 +25,5 @@ class Optimal:
         self._optimum = Optimum(model)
 
     def choose(self, copies: int) -> Flags:
-        """The slots of a plan of so many copies."""
+        """The slots of a plan with this number of copies."""
         return self._optimum.best(copies)

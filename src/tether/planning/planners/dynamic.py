@@ -38,7 +38,7 @@ class DynamicProgramming:
         self._trees = weighted_trees(model, most=MOST_TREES)
 
     def choose(self, copies: int) -> Flags:
-        """The slots of a plan of so many copies; of equally good plans, one of the fewest.
+        """The slots of a plan with this number of copies; of equally good ones, the smallest.
 
         Raises:
             BadValueError: There are too many plans.

@@ -29,6 +29,6 @@ class Greedy:
         self._place = np.argsort(np.argsort(model.values(each_lost), kind="stable"))
 
     def choose(self, copies: int) -> Flags:
-        """The slots of a plan of so many copies."""
+        """The slots of a plan with this number of copies."""
         chosen: Flags = self._place < copies
         return chosen

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tether.planning.topology import Topology
 
 STARTS = TRIES = 16
-"""From how many first steps a plan is grown, and how many exchanges are tried before none is taken to
-help. Fewer on large topologies, where one matters less and takes longer."""
+"""Number of first steps that plans are grown from, and of exchanges that are tried before none is taken
+to help. Fewer on large topologies, where one matters less and takes longer."""
 WORK = 2_000
-"""No more of either than this divided by the number of slots; of all exchanges, ten times as many."""
+"""Both numbers are at most this divided by the number of slots; all exchanges, ten times that."""
 ENOUGH = 1e-9
 """The relative gain that an exchange must bring."""
 
@@ -52,7 +52,7 @@ class StructureAware:
         self._subs = [_Sub(topology, model, sub) for sub in sub_topologies(topology)]
 
     def choose(self, copies: int) -> Flags:
-        """The slots of a plan of so many copies."""
+        """The slots of a plan with this number of copies."""
         self._copies = copies
         plans = [self._grown(start, self._model.none) for start in self._starts()]
         return self._mended(max(plans, key=self._model.value))

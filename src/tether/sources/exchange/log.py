@@ -53,9 +53,10 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     row_schema: str
     """Of the rows, without our own columns: Spark's JSON."""
     unit: Literal["microseconds", "integer"]
-    """Of tuple times: since 1970 where they were made from timestamps, else those of the column."""
+    """Unit of tuple times: microseconds since 1970 if they were made from timestamps, else the
+    column's."""
     replicated: bool = False
-    """Whether rows carry a hash, by which equal tuple times are ordered alike in all replicas."""
+    """Whether rows carry a hash, which gives rows of equal tuple time the same order in all replicas."""
     version: int = VERSION
 
 

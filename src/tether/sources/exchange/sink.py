@@ -57,7 +57,8 @@ class ExchangeSink:
         self._disorder = amount("disorder", disorder, unit="seconds", zero="none", infinite=None)
         self._subscription = subscription
         self.boundaries: Callable[[int], int | None] | None = None
-        """Who knows, after an epoch, before which tuple time nothing will come; else the rows tell."""
+        """Gives, after an epoch, the tuple time before which no row will come; without it the rows
+        tell."""
         self._writer: ExchangeWriter | None = None
         self._taken_back: int | None = None
         self._busy = threading.Lock()

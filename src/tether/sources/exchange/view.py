@@ -78,7 +78,7 @@ class ReplicaView:
             self._reach = self._boundary
 
     def known(self) -> Replica:
-        """What it has said, in buckets."""
+        """All that the replica has given so far, in buckets."""
         # Floor division: a bucket is complete when the boundary is at its end.
         return Replica(complete=self._boundary // self._bucket, reach=self._reach // self._bucket)
 
@@ -121,7 +121,7 @@ def rows_between(
 ) -> Iterator[Wanted]:
     """Which rows of these entries count, of tuple times from ``first`` to below ``end``.
 
-    It depends on nothing else: whoever asks again gets the same.
+    It depends on nothing else: asking again gives the same.
 
     Args:
         entries: All entries from the first that may hold such rows up to the last that was seen.

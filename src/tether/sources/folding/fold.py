@@ -114,7 +114,7 @@ def folded_schema(schema: pa.Schema, fold: Fold) -> pa.Schema:
 
 
 def can_be_key(kind: pa.DataType) -> bool:
-    """Whether equal keys are equal to Spark and to Arrow alike."""
+    """Whether Spark and Arrow agree which keys are equal."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)

@@ -30,7 +30,7 @@ SHAPE = pa.schema({SLOT: pa.int32(), PARCEL: pa.binary()})
 """Parcels as rows."""
 
 _FOLD = b"tether.fold"
-"""Where a parcel's schema says how it was folded."""
+"""Key of the schema's metadata under which a parcel says how it was folded."""
 
 MOST_ROWS = 1 << 18
 """Rows of a parcel, and of a batch of what comes out of several."""

@@ -154,7 +154,7 @@ class PackedRuns(NamedTuple):
     saved: list[SavedRun]
     body: list[pa.Buffer]
     spots: list[tuple[int, int]]
-    """Of each run, which of ``saved`` has its rows, and from which row on."""
+    """For each run: the index of its batch in ``saved``, and its first row in it."""
 
     def placed(self, runs: list[HeldRun], places: list[Place]) -> None:
         """They are on disk now."""

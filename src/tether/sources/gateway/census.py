@@ -101,7 +101,7 @@ def share_of_losses(max_lost: float, failures: int) -> float:
 
 
 def share_of_unacked(max_unacked: float, producers: int, deaths: int) -> float:
-    """γ of one of so many producers, after so many deaths of any of them.
+    """γ of one producer, given the number of producers and how many of them have died so far.
 
     Example:
         >>> share_of_unacked(1000, 5, 0)

@@ -77,7 +77,7 @@ class GatewayConfig:
 
     @property
     def scheme(self) -> str:
-        """Of Flight addresses."""
+        """Scheme of Flight addresses."""
         return "grpc" if self.certificate is None else "grpc+tls"
 
 

@@ -27,7 +27,7 @@ class BadRowsError(GatewayError):
 
 
 class TooLargeError(GatewayError):
-    """More at once than the gateway takes."""
+    """A message is larger than the gateway accepts."""
 
     code = "too-large"
     http_status = 413

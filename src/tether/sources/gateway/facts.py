@@ -70,7 +70,7 @@ class Facts:
         self.heard[producer] = max(newest, self.heard.get(producer, 0))
 
     def _forget_boundaries(self) -> None:
-        """Of boundaries that every reader is past, only the newest of each producer matters."""
+        """Forget boundaries that every reader is past, except the newest one of each producer."""
         newest = {boundary.producer: boundary.number for boundary in self.boundaries}
         self.boundaries = [
             boundary

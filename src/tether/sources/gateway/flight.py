@@ -235,7 +235,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def check_token(wanted: str, shown: str) -> None:
-    """Refuse whoever does not show the token."""
+    """Refuse callers that do not show the token."""
     if not hmac.compare_digest(wanted.encode(), shown.encode()):
         error = NotAllowedError(
             "This gateway asks for a token, and the one that came is not it.",

@@ -30,7 +30,7 @@ _HEAD = struct.Struct("<IH")
 ROLL_BYTES = 1 << 20
 """Room for marks. When it is used up, the file is replaced by a short summary."""
 LONGEST_BYTES = 1 << 17
-"""More than any mark takes: their length is told in two bytes."""
+"""Larger than any mark, because the length of a mark is stored in two bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -128,7 +128,7 @@ def packed(entry: Entry, body: Sequence[pa.Buffer | bytes] = ()) -> list[bytes |
 
 
 def body_offset(entry_and_head: Sequence[bytes | pa.Buffer]) -> int:
-    """Where the body of a packed record begins, from its first byte."""
+    """Offset of the body of a packed record, from the record's first byte."""
     return len(entry_and_head[0]) + len(entry_and_head[1])
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AT_A_TIME = 3
 """Parts of one stream that wait for the disk at a time."""
 _threads = ThreadPoolExecutor(2 * AT_A_TIME, thread_name_prefix="saver")
-"""Of all streams: they share the disk, too."""
+"""Shared by all streams, as they share the disk too."""
 
 
 class Saver:

@@ -39,7 +39,7 @@ _NAME = re.compile(r"segment-(\d{20})\.log$")
 
 
 class Place(NamedTuple):
-    """Where the rows of a run lie: in a batch, which may have those of other runs, too."""
+    """The place of a run's rows: in a batch, which may hold rows of other runs too."""
 
     segment: Path
     offset: int
@@ -91,7 +91,7 @@ class SegmentLog:
         self._sizes: dict[int, int] = {}
         self._elder_bytes = 0
         self._newest: dict[int, int] = {}
-        """By file, the newest number of an item in it."""
+        """For each file, the newest number of an item in it."""
         self.cut_bytes = 0
         """What had to be cut off when the log was opened."""
         self.damaged: list[str] = []

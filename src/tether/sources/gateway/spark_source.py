@@ -120,9 +120,9 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._known: dict[str, tuple[str, int]] = {}
-        """By address, the store there and where its oldest item is."""
+        """For each address: the store there, and the number of its oldest item."""
         self._parts: dict[str, tuple[str, ...]] = {}
-        """By address as it was given, the processes behind it."""
+        """For each address that was given: the processes behind it."""
         self._target: dict[str, int] | None = None
         self._calls: dict[str, GatewayCalls] = {}
 
@@ -136,12 +136,12 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         return {}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """As the option ``maxRowsPerEpoch`` says."""
+        """The limit that the option ``maxRowsPerEpoch`` sets."""
         rows = self._options.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
-        """Where the next epoch ends."""
+        """The offset at which the next epoch ends."""
         newest = self._target if self._target is not None else self._newest(start)
         end, left = dict(start), getattr(limit, "max_rows", None)
         for store in sorted(newest):
@@ -212,7 +212,7 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         return newest
 
     def _addresses(self, *, begins: bool) -> list[str]:
-        """Of all processes of all gateways, as far as they have been reached."""
+        """Addresses of all processes of all gateways, as far as they have been reached."""
         for given in self._options.gateways:
             if given not in self._parts:
                 seconds = self._options.wait_seconds if begins else 0.0
@@ -272,7 +272,7 @@ class GatewaySource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """As in ``format(…)``."""
+        """The name for ``format(…)``."""
         return FORMAT
 
     def schema(self) -> StructType:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tether.sources.gateway.config import GatewayConfig
 
 ANONYMOUS = "-"
-"""Who sends without an id: what it sends again counts again."""
+"""The name of producers that send without an id. Rows that they send again are counted again."""
 ROOM_SECONDS = 0.2
 """How often a producer that waits for room looks whether it is still connected."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 AT_A_TIME = 4
 """Syncs of one file that wait for the disk at a time: three of savers, and one of a producer."""
 _CLOSED = -1
-"""In place of a descriptor: there will be none any more."""
+"""Stands for the descriptor of a file that is closed for good."""
 
 
 class SyncedFile:
@@ -73,7 +73,7 @@ class SyncedFile:
         self._failed = False
 
     def close(self) -> None:
-        """Let go of the file, once nobody waits for the disk; whoever comes too late does not wait."""
+        """Close the file, once no thread waits for the disk; a thread that comes later does not wait."""
         os.close(self.descriptor)
         for _ in range(AT_A_TIME):
             os.close(self._free.get())

@@ -133,7 +133,7 @@ class Inputs:
         )
 
     def _in_turn(self, start: Offset, look: Look) -> Look:
-        """Whose turn it is to correct answers, where this query has replicas."""
+        """Say in a look whether it is this query's turn to correct answers, if it has replicas."""
         if self._lease is None:
             return look
         manager = start.manager

@@ -27,7 +27,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a subscription is, and what the epoch that ends here consists of."""
+    """The position of a subscription, and the content of the epoch that ends here."""
 
     manager: Manager
     low: tuple[tuple[int, ...], ...]

@@ -77,7 +77,7 @@ class SUnionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return start if after is before else encode(after)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is there when the first epoch is cut is all that this query gives."""
+        """This query gives only what exists when the first epoch is cut."""
         self._stop_wanted = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -43,7 +43,7 @@ BEFORE, AFTER = "update_preimage", "update_postimage"
 
 
 class Mark(NamedTuple):
-    """What is true of all rows that are given at once."""
+    """A mark of all rows that are given at once."""
 
     kind: Kind
     version: int

@@ -101,11 +101,11 @@ class _ChangesSource(DataSource):  # type: ignore[misc]  # untyped to us
 
     @classmethod
     def name(cls) -> str:
-        """As in ``format(...)``."""
+        """The name for ``format(...)``."""
         return _NAME
 
     def schema(self) -> StructType:
-        """As it was written."""
+        """The schema with which it was written."""
         return StructType.fromJson(_json(self.options["schema"]))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's

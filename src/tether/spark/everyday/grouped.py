@@ -38,13 +38,13 @@ class TimeWindow:
     """Of the answer's column."""
     time: Column
     length: float
-    """In seconds."""
+    """Length of the window, in seconds."""
     every: float | None
     """Seconds between the ends of windows that overlap; None: they do not.
 
     Spark's windows end at these; at all of them, where the length is a multiple of the slide."""
     column: Column
-    """As Spark's function made it."""
+    """The column that Spark's function made."""
 
 
 class GroupedStream:
@@ -229,7 +229,7 @@ class Aggregated:
 
 
 class _Plan:
-    """What is read of a row, and how the answer is shown: the code before and behind the operator."""
+    """The code before and after the operator: what is read of a row, and how the answer is shown."""
 
     def __init__(self, asked: Aggregated, window: TimeWindow | None) -> None:
         # Spark itself checks names and types, and says what the answer's columns are called.

@@ -61,11 +61,11 @@ class FileFolding:
 
     @property
     def told(self) -> str:
-        """In a few words, for people."""
+        """A short description, for people."""
         return "in Arrow, in the tasks that read the files"
 
     def for_slots(self, slots: int) -> FoldedFiles:
-        """What gives the rows of each epoch to so many slots."""
+        """Gives the rows of each epoch to this number of slots."""
         return FoldedFiles(self, slots)
 
 

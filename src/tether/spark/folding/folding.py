@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Parcels = dict[int, tuple[bytes, ...]]
-"""Of each slot that has rows, its rows."""
+"""The rows of each slot that has any."""
 
 
 class FoldedRows(Protocol):
@@ -33,9 +33,9 @@ class Folding(Protocol):
 
     @property
     def told(self) -> str:
-        """In a few words, for people."""
+        """A short description, for people."""
         ...
 
     def for_slots(self, slots: int) -> FoldedRows:
-        """What gives the rows of each epoch to so many slots."""
+        """Gives the rows of each epoch to this number of slots."""
         ...

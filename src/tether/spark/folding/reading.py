@@ -72,7 +72,7 @@ def read_parcels(
 
 
 def _read(pieces: Sequence[Piece], folding: FileFolding) -> Iterator[pa.Table]:
-    """Rows of the columns that are needed, so many at once."""
+    """Rows of the columns that are needed, in batches."""
     tables: list[pa.Table] = []
     for piece in pieces:
         with pq.ParquetFile(piece.path, memory_map=True) as file:

@@ -47,7 +47,7 @@ def copy_plan(flow: Flow, policies: Iterable[Policy]) -> CopyPlan | None:
 
 
 def check_copies(operators: Iterable[PreparedOperator], *, one_executor: bool) -> None:
-    """Refuse a query whose copies could not come to the same state, or would die with their slots.
+    """Refuse a query whose copies could reach another state, or would die together with their slots.
 
     Raises:
         QueryRefusedError: Says why, and what to do.

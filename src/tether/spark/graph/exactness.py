@@ -27,7 +27,7 @@ _BY_CLOCK = re.compile(r"\b(current_(timestamp|date|time)|localtimestamp|now)\b"
 
 
 FEWEST_EPOCHS = 2 * WAIT_EPOCHS + 2
-"""Spark must remember at least so many epochs for a failed snapshot to be tried again in time."""
+"""Least number of epochs that Spark must remember, so that a failed snapshot is tried again in time."""
 
 
 def replays(source: SourceNode) -> bool:

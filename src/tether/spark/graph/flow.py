@@ -120,7 +120,7 @@ class Flow:
         return set(_parents_first(tuple(nodes)))
 
     def senders(self, node: OperatorNode) -> dict[str, bool]:
-        """By name the operators whose rows come in; whether as they were sent, along one way only."""
+        """Operators whose rows come in, and whether they come unchanged and along one way only."""
         ways = [way for parent in node.parents for way in _ways(parent)]
         often = Counter(way.sender for way in ways)
         return {sender.name: plain and often[sender] == 1 for sender, plain in ways}

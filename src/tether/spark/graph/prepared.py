@@ -105,7 +105,7 @@ class PreparedQuery:
     readable_epochs: int = 100
     """How many epochs back Spark remembers what their rows were."""
     reading: Mapping[SourceNode, DataFrame] = field(default_factory=dict)
-    """Of some sources, what is read in place of their own rows: the same rows, folded."""
+    """For some sources, the DataFrame that is read in their place: the same rows, folded."""
 
     @property
     def settings(self) -> QuerySettings:
@@ -124,7 +124,7 @@ class PreparedQuery:
 
     @cached_property
     def copies(self) -> CopyPlan | None:
-        """Which slots get a copy; None where none do."""
+        """The plan of copies; None where no slot gets one."""
         return copy_plan(self.flow, [one.policy for one in self.operators.values()])
 
     @property

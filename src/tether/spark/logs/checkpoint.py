@@ -98,7 +98,7 @@ class SparkCheckpoint:
         self._fs.rm_file(self._path(_NOTE))
 
     def rows_of(self, epoch: Epoch) -> list[Any]:
-        """Which rows an epoch has, if the one before it is known: where sources end, and their files.
+        """Identifies the rows of an epoch, given the one before it: where sources end, and their files.
 
         Two runs of an epoch for which this is the same were given the same rows.
         """
@@ -167,7 +167,7 @@ class SparkCheckpoint:
                 self._fs.rm_file(file)
 
     def offsets(self, epoch: Epoch) -> list[Any]:
-        """Where in each source the epoch ends."""
+        """The position in each source at which the epoch ends."""
         lines = self._fs.cat_file(self._path(f"offsets/{epoch}")).decode().splitlines()
         offsets = []
         for line in lines[2:]:  # after the version and Spark's own settings

@@ -30,7 +30,7 @@ class SparkStream:
         self._log.check(read_from)
 
     def rows_of(self, epoch: Epoch) -> list[Any]:
-        """Which rows an epoch has, if the one before it is known."""
+        """Identifies the rows of an epoch, given the one before it."""
         return self._log.rows_of(epoch)
 
     def announce(self, read_from: Epoch) -> None:

@@ -11,7 +11,8 @@ import sys
 from typing import NamedTuple
 
 _MOST_CHARACTERS = 400
-"""Of a cause: one line that is read, not a plan or a row that Spark has printed into its message."""
+"""Longest text of a cause: one line for people, without plans and rows that Spark prints into
+messages."""
 
 _CAUSED_BY = re.compile(r"^(?:Caused by: |: )(?P<text>[\w.$]+(?::.*)?)$", re.MULTILINE)
 _PYTHON_TRACE = re.compile(

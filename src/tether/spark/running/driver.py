@@ -77,13 +77,10 @@ class EpochDriver:
         self.story = Story(self.feed.tell)
         self._spread = Spread(query.amplification, query.shares_budget)
         self.recent = RecentGlimpses(self._spread)
-        self.gateways: GatewayKeeper | None = None
-        """Speaks with the gateways that the query reads, if it reads any."""
-        self.failure: BaseException | None = None
-        self.on_failure: Callable[[], None] = lambda: None
-        """Called when something other than an epoch has failed for good."""
-        self.stopping = False
-        """Whether the user has asked for the end: an epoch that breaks off now has not failed."""
+        self._gateways: GatewayKeeper | None = None
+        self._failure: BaseException | None = None
+        self._on_failure: Callable[[], None] = lambda: None
+        self._stopping = False
         self._running: OpenLanes | None = None
         self._lost: tuple[Epoch, str] | None = None
         """The epoch that could not be run because slots had lost their state, and what they said."""
@@ -113,7 +110,7 @@ class EpochDriver:
             graph, plan = self._lanes[0]
             self._lanes[0] = (self._available.sinks_of(graph), plan)
 
-        self.feed.healing = self.healing
+        self.feed.show_healing(self.healing)
 
     def _swap(self, plan: LanePlan, runner: Runner[SparkCluster]) -> None:
         """A twin's slots are the query's from now on."""
@@ -121,9 +118,35 @@ class EpochDriver:
         self._lanes[0] = (graph, plan)
         self._running = OpenLanes([runner], Rewinder(runner, self._stream), None)
 
+    def when_failed(self, stop: Callable[[], None]) -> None:
+        """Call ``stop`` when something other than an epoch has failed for good."""
+        self._on_failure = stop
+
     def _fail(self, error: BaseException) -> None:
-        self.failure = error
-        self.on_failure()
+        self.failed(error)
+        self._on_failure()
+
+    def failed(self, error: BaseException) -> None:
+        """The query has failed: no epoch will run any more."""
+        self._failure = error
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the query has failed, if it has."""
+        return self._failure
+
+    def begin_stop(self) -> None:
+        """The user has asked for the end: an epoch that breaks off now has not failed."""
+        self._stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the user has asked for the end."""
+        return self._stopping
+
+    def speak_with(self, gateways: GatewayKeeper) -> None:
+        """The query reads these gateways: tell them what it has done with their items."""
+        self._gateways = gateways
 
     def open_early(self) -> None:
         """Finish what an earlier driver began, without waiting for an epoch: a stream can be idle.
@@ -156,7 +179,7 @@ class EpochDriver:
                 if is_loss(error):
                     self._lost = (epoch, what_was_lost(error))
                 elif not self.stopping and self.failure is None:
-                    self.failure = error
+                    self.failed(error)
                 if not isinstance(error, Exception):
                     raise
                 raise told_to_spark(error, stopping=self.stopping) from None
@@ -181,8 +204,8 @@ class EpochDriver:
             self._meanwhile.run(given, epoch)
         if running.behind is not None:
             running.behind.follow(epoch)
-        if self.gateways is not None:
-            self.gateways.after_epoch(epoch, running.snapshot_epoch())
+        if self._gateways is not None:
+            self._gateways.after_epoch(epoch, running.snapshot_epoch())
             self._note_sources()
         glimpses = self._glimpses()
         rows_read = running.runners[0].cluster.rows_read
@@ -193,10 +216,10 @@ class EpochDriver:
         reach(self.query.faults, "before-spark-commit", -1, epoch)
 
     def _note_sources(self) -> None:
-        if self.gateways is not None:
+        if self._gateways is not None:
             for ledger in self.ledgers():
-                ledger.note_sources(self.gateways.facts())
-            self.feed.gateways(self.gateways.now())
+                ledger.note_sources(self._gateways.facts())
+            self.feed.gateways(self._gateways.now())
 
     def _open(self, session: SparkSession, epoch: Epoch) -> OpenLanes:
         self._started.wait(START_SECONDS)
@@ -212,7 +235,7 @@ class EpochDriver:
             behind = BehindLoop(runners[1], self._spool, self.query.consistency.staleness)
             behind.start(session, epoch)
         kept = session.conf.get("spark.sql.streaming.numRecentProgressUpdates", "100")
-        self.recent.keep = int(kept or 100)
+        self.recent.keep(int(kept or 100))
         # Between these it is not known how much an error grows, so nothing is promised after them.
         unknown = [list(link) for link in self.bound().unknown]
         told = {"unknown": unknown} if unknown else {}
@@ -242,7 +265,7 @@ class EpochDriver:
         if self._lost is None or self._running is None:
             return
         self._running.rewinder.rewind(*self._lost)
-        self.recent.begin_anew()
+        self.recent.begin_run()
         self._lost, self._restarted = None, True
 
     @property
@@ -344,7 +367,7 @@ class EpochDriver:
                 raise self.failure or error from None
             self.query, self._lanes, self._running = wanted, lanes, None
             self._spread = Spread(wanted.amplification, wanted.shares_budget)
-            self.recent.spread = self._spread
+            self.recent.spread_by(self._spread)
             self.feed.resized(policies_of(wanted), wanted.amplification)
             epoch = epoch_after(runner.committed_epoch)
             runners = self._runners(runner.cluster.session, epoch)
@@ -372,8 +395,8 @@ class EpochDriver:
             self.feed.end("failed" if self.failure is not None else "stopped", why)
 
     def _end(self, deadline: Deadline, *, flush: bool) -> None:
-        if self.gateways is not None:
-            self.gateways.end()
+        if self._gateways is not None:
+            self._gateways.end()
         running = self._running
         if running is None:
             return

@@ -31,9 +31,25 @@ class Gate:
         over: Callable[[], bool],
     ) -> None:
         self._changed, self._committed, self._over = changed, committed, over
-        self.held = False
+        self._held = self._in_epoch = False
+
+    @property
+    def held(self) -> bool:
         """Whether main may begin no epoch."""
-        self.in_epoch = False
+        return self._held
+
+    @property
+    def in_epoch(self) -> bool:
+        """Whether main is running an epoch."""
+        return self._in_epoch
+
+    def hold(self) -> None:
+        """Let main begin no further epoch. The caller holds the lock."""
+        self._held = True
+
+    def release(self) -> None:
+        """Let main go on. The caller holds the lock, and notifies main."""
+        self._held = False
 
     def enter(self) -> None:
         """Begin an epoch, when main is not held.
@@ -45,12 +61,12 @@ class Gate:
             self._changed.wait_for(lambda: not self.held or self._over())
             if self._over():
                 raise InterruptedError("the query is being stopped")
-            self.in_epoch = True
+            self._in_epoch = True
 
     def leave(self) -> None:
         """End an epoch."""
         with self._changed:
-            self.in_epoch = False
+            self._in_epoch = False
             self._changed.notify_all()
 
     def stands(self, last: Epoch) -> bool:

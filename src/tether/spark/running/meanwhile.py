@@ -22,7 +22,7 @@ from tether.protocols.take_over_steps import resumed
 from tether.spark.changes.columns import Mark
 from tether.spark.changes.outlet import bound_outlet
 from tether.spark.logs.twin_checkpoint import cut_epochs
-from tether.spark.running.taking_over import TakingOver
+from tether.spark.running.taking_over import Main, TakingOver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,13 +86,15 @@ class Meanwhile:
         )
         self._changed, self._gate = self._over.changed, self._over.gate
         self._topology: Topology | None = None
-        """With the rates of the last epoch before the loss, where copies were planned by rates."""
+        """The topology with the rates of the last epoch before the loss, if copies were planned by
+        rates."""
         self._no_twin = False
         """Whether a twin to heal the query could not be started."""
 
     @property
     def _main(self) -> Runner[SparkCluster] | None:
-        return self._over.main
+        main = self._over.main
+        return None if main is None else main.runner
 
     @property
     def _protocol(self) -> to.TakeOver:
@@ -156,14 +158,14 @@ class Meanwhile:
         """Main is about to run its first epoch: continue with what an earlier driver left."""
         over = self._over
         with self._changed:
-            over.lane, over.main = lane, runner
             over.twins.clean_arenas(runner)
             complete = snapshot_before(runner, epoch)
             strategy, note = over.state.strategy, over.note.read()
             state, asked = resumed(note, complete, epoch, strategy=strategy)
-            over.state = msgspec.structs.replace(state, tentative=not self._heals)
+            state = msgspec.structs.replace(state, tentative=not self._heals)
+            over.open(Main(*lane, runner), state)
             if note is not None and state.phase != "over":
-                over.cuts = cut_epochs(over.log, map(Epoch, range(note.snapshot + 1, epoch)))
+                over.cut_again(cut_epochs(over.log, map(Epoch, range(note.snapshot + 1, epoch))))
                 runner.books.aside.go_on_without((), self._how)
                 self._begin(note.since, "the driver was restarted")
             for one in asked:
@@ -173,9 +175,8 @@ class Meanwhile:
         """Run an epoch of main, with what is missing if anything is."""
         for attempt in range(TRIES):
             self._gate.enter()
-            assert self._main is not None
             try:
-                self._main.run(given, epoch)
+                self._over.running.runner.run(given, epoch)
                 break
             except BaseException as error:
                 goes_on = is_loss(error) and attempt < TRIES - 1
@@ -187,19 +188,17 @@ class Meanwhile:
             self._changed
         ):  # at once: main must not be seen between two epochs before this is reported
             if not self.whole:
-                self._over.cuts |= cut_epochs(self._over.log, [epoch])
+                self._over.add_cut(epoch)
                 if self._protocol.kind(epoch) == "tentative":
                     self._over.outstanding.give(epoch)
-            self._over.ran_since_twin += 1
-            self._over.tell(to.MainEnded(epoch=epoch))
+            self._over.main_ended(epoch)
             if self._heals and self.whole:
                 self._heal(epoch_after(epoch))
             self._gate.leave()
 
     def _go_on(self, epoch: Epoch, loss: BaseException) -> bool:
         """Continue without lost slots of main; False if it is not possible: the query must go back."""
-        main, why = self._main, what_was_lost(loss)
-        assert main is not None
+        main, why = self._over.running.runner, what_was_lost(loss)
         with self._changed:
             snapshot = snapshot_before(main, epoch)
             if self.whole and not self._enabled:
@@ -220,7 +219,8 @@ class Meanwhile:
         with self._changed:
             if not self.whole:
                 return True
-            self._no_twin = self._over.twins.hopeless = False  # within an epoch: at its end
+            self._no_twin = False
+            self._over.twins.try_again()  # if main runs an epoch now: when it ends
             if not self._gate.in_epoch and self._main is not None:
                 self._heal(epoch_after(self._protocol.main))
                 return not self.whole
@@ -246,7 +246,7 @@ class Meanwhile:
         """Whether a twin can read the epochs since the snapshot, and has room; it is told if not."""
         why = lacking_room(there.values())
         try:
-            self._over.cuts = cut_epochs(self._over.log, map(Epoch, range(snapshot + 1, epoch)))
+            self._over.cut_again(cut_epochs(self._over.log, map(Epoch, range(snapshot + 1, epoch))))
         except TetherError as error:
             why = f"{error.what} {error.why}"
         if why:

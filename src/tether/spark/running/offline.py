@@ -190,7 +190,7 @@ class SparkHomes:
         self._types, self._session = types, session
 
     def slots_of(self, operator: str, keys: pa.RecordBatch, slots: int) -> NDArray[np.int64]:
-        """The slot of each of some keys, if the operator had so many slots."""
+        """The slot of each key, if the operator had this number of slots."""
         types = self._types[operator]
         here = spark_hash.slots_of(keys, types, slots)
         if here is not None:

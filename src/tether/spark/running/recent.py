@@ -32,13 +32,19 @@ class RecentGlimpses:
     """
 
     def __init__(self, spread: Spread) -> None:
-        self.spread = spread
-        self.keep = 100
-        """Of each run, so many epochs: as many as Spark keeps reports of."""
+        self._spread, self._keep = spread, 100
         self._lock = threading.Lock()
         self._runs: list[deque[_Noted]] = [deque()]
 
-    def begin_anew(self) -> None:
+    def keep(self, epochs: int) -> None:
+        """Keep the newest epochs of each run, as many as Spark keeps reports of."""
+        self._keep = epochs
+
+    def spread_by(self, spread: Spread) -> None:
+        """Errors spread differently from now on, because the number of slots has changed."""
+        self._spread = spread
+
+    def begin_run(self) -> None:
         """Spark's query has ended, and another one takes its place."""
         with self._lock:
             self._runs.append(deque())
@@ -62,7 +68,7 @@ class RecentGlimpses:
         with self._lock:
             run = self._runs[-1]
             run.append(_Noted(epoch, glimpses, since, rows_read))
-            while len(run) > self.keep:
+            while len(run) > self._keep:
                 run.popleft()
 
     def progress(self, run: int, epoch: Epoch) -> dict[str, Any] | None:
@@ -76,7 +82,7 @@ class RecentGlimpses:
             known = [one for one in self._runs[run] if one.epoch <= epoch]
         if not known:
             return None
-        return progress_of(known[-1].glimpses, self.spread, known[-1].since)
+        return progress_of(known[-1].glimpses, self._spread, known[-1].since)
 
     def with_rows(self, run: int, report: dict[str, Any]) -> dict[str, Any]:
         """Spark's report of an epoch, with the rows that we have read in Spark's place.

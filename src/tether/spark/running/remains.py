@@ -15,16 +15,16 @@ class Arenas(msgspec.Struct, frozen=True):
     current: str = ""
     """The query's, where a twin has taken over; else its own id names it."""
     twins: tuple[str, ...] = ()
-    """Of twins that may have left some."""
+    """Arenas that earlier twins may have left."""
 
 
 def note_file(checkpoint: str) -> NoteFile[to.Note]:
-    """Where the protocol's note is."""
+    """The file with the protocol's note."""
     return NoteFile(checkpoint, "take-over.json", to.Note)
 
 
 def arenas_file(checkpoint: str) -> NoteFile[Arenas]:
-    """Where the names of arenas are."""
+    """The file with the names of arenas."""
     return NoteFile(checkpoint, "arenas.json", Arenas)
 
 

@@ -141,7 +141,7 @@ def move_slots(runner: Runner[SparkCluster], plan: LanePlan, query_id: str) -> b
     runner.clean()
     runner.release()
     for name, ledger in runner.plan.ledgers.items():
-        plan.ledgers[name].totals |= ledger.totals
+        plan.ledgers[name].go_on_from(ledger)
     return True
 
 

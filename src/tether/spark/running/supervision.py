@@ -107,6 +107,6 @@ class Supervisor:
                 self.current = self._start()
                 self._changed.notify_all()
         except Exception as error:
-            self._driver.failure = error
+            self._driver.failed(error)
             return False
         return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from tether.chaos.faults import reach
 from tether.core.ids import Epoch
@@ -17,6 +17,7 @@ from tether.protocols import take_over as to
 from tether.protocols.take_over_steps import step
 from tether.spark.changes.columns import Mark
 from tether.spark.logs.checkpoint import SparkCheckpoint
+from tether.spark.logs.twin_checkpoint import cut_epochs
 from tether.spark.running.gate import Gate
 from tether.spark.running.outstanding import Outstanding
 from tether.spark.running.remains import note_file
@@ -45,6 +46,14 @@ SHARE = 2
 """Under ``process``, the twin runs an epoch at the latest after this many epochs of main."""
 
 
+class Main(NamedTuple):
+    """The run that is the query."""
+
+    graph: LaneGraph
+    plan: LanePlan
+    runner: Runner[SparkCluster]
+
+
 class TakingOver:
     """The state of main and its twin, with the steps that follow from it.
 
@@ -70,7 +79,7 @@ class TakingOver:
         fail: Callable[[BaseException], None],
     ) -> None:
         self._query, self._story = query, story
-        self.state = protocol
+        self._state = protocol
         self.main_mark, self._swap, self._fail = main_mark, swap, fail
         self.note = note_file(checkpoint)
         self.log = SparkCheckpoint(checkpoint)
@@ -78,12 +87,10 @@ class TakingOver:
         """Notified of every change; its lock protects all fields here."""
         self.gate = Gate(self.changed, self.log.committed, self.is_ending)
         self.outstanding = Outstanding(sink for _, sink in query.sinks)
-        self.main: Runner[SparkCluster] | None = None
-        """The run that is the query."""
-        self.lane: tuple[LaneGraph, LanePlan] | None = None
-        self.cuts: dict[Epoch, CutEpoch] = {}
+        self._main: Main | None = None
+        self._cuts: dict[Epoch, CutEpoch] = {}
         """The cuts of main's epochs that a twin runs."""
-        self.ran_since_twin = 0
+        self._ran_since_twin = 0
         """Epochs of main since the twin last began one."""
         self.failure: BaseException | None = None
         self._stopped = False
@@ -91,6 +98,34 @@ class TakingOver:
         """The protocol's state before the step that is being carried out."""
         self._saved: Statuses = {}
         self.twins = Twins(self, query, checkpoint, story)
+
+    @property
+    def state(self) -> to.TakeOver:
+        """The protocol's state."""
+        return self._state
+
+    @property
+    def main(self) -> Main | None:
+        """The run that is the query; None before its first epoch."""
+        return self._main
+
+    @property
+    def running(self) -> Main:
+        """The same, while an epoch runs or a twin follows."""
+        assert self._main is not None
+        return self._main
+
+    def open(self, main: Main, state: to.TakeOver) -> None:
+        """Main is about to run its first epoch; the protocol begins or resumes with this state."""
+        self._main, self._state = main, state
+
+    def cut_again(self, cuts: dict[Epoch, CutEpoch]) -> None:
+        """These are the cuts of main's epochs since the snapshot that the next twin starts from."""
+        self._cuts = cuts
+
+    def add_cut(self, epoch: Epoch) -> None:
+        """Main has finished another epoch that a twin must run."""
+        self._cuts |= cut_epochs(self.log, [epoch])
 
     @property
     def stopped(self) -> bool:
@@ -110,7 +145,7 @@ class TakingOver:
 
     def cut(self, epoch: Epoch) -> CutEpoch | None:
         """The cut of an epoch by main; None if main has not finished it yet."""
-        return self.cuts.get(epoch)
+        return self._cuts.get(epoch)
 
     def twin_mark(self, epoch: Epoch) -> Mark | None:
         """What the twin's rows of an epoch are; None where it gives none."""
@@ -147,8 +182,7 @@ class TakingOver:
         They would crowd those that are left: main would be slower meanwhile, and when the twin has taken
         over, one more loss could take all of its slots.
         """
-        assert self.main is not None
-        cluster, deadline = self.main.cluster, time.monotonic() + REPLACED_SECONDS
+        cluster, deadline = self.running.runner.cluster, time.monotonic() + REPLACED_SECONDS
         while cluster.lacks_executors() and time.monotonic() < deadline:
             with self.changed:
                 if twin.ended or self.is_ending() or self.gate.held:
@@ -170,11 +204,11 @@ class TakingOver:
             if state.twin is None or state.twin >= state.main:
                 return False
             patient = state.strategy == "process" and not self.gate.held
-            return not (patient and self.gate.in_epoch and self.ran_since_twin < SHARE)
+            return not (patient and self.gate.in_epoch and self._ran_since_twin < SHARE)
 
         with self.changed:
             self.changed.wait_for(ready)
-            self.ran_since_twin = 0
+            self._ran_since_twin = 0
 
     def twin_ended(self, twin: Twin, epoch: Epoch) -> None:
         """The twin has finished an epoch; take over if it has caught up."""
@@ -193,6 +227,14 @@ class TakingOver:
                     self._reach("after-hold", self.state.main)
                     self.tell(to.MainHeld(epoch=self.state.main))
 
+    # ---- main: called by its own thread ----------------------------------------------------------
+
+    def main_ended(self, epoch: Epoch) -> None:
+        """Main has finished an epoch."""
+        with self.changed:
+            self._ran_since_twin += 1
+            self.tell(to.MainEnded(epoch=epoch))
+
     # ---- the protocol ----------------------------------------------------------------------------
 
     def tell(self, event: to.Event) -> None:
@@ -202,7 +244,7 @@ class TakingOver:
             if outermost:
                 self._before = self.state
             try:
-                self.state, asked = step(self.state, event)
+                self._state, asked = step(self._state, event)
                 for one in asked:
                     self.obey(one)
             finally:
@@ -230,7 +272,7 @@ class TakingOver:
                 self.twins.end()
                 self._let_move(True)
             case to.HoldMain():
-                self.gate.held = True
+                self.gate.hold()
             case to.SaveTwin(epoch=at):
                 self._saved = save_twin(self.twins.running, at)
                 self._reach("after-twin-saved")
@@ -244,15 +286,15 @@ class TakingOver:
                 self._reach("after-note-removed")
                 self.tell(to.NoteRemoved())
             case to.ReleaseMain():
-                self.gate.held = False
+                self.gate.release()
             case _:
                 assert_never(one)
         self.changed.notify_all()
 
     def _let_move(self, allowed: bool) -> None:
         """Whether main's slots may be placed elsewhere."""
-        if self.main is not None:
-            self.main.books.aside.followed = not allowed
+        if self._main is not None:
+            self._main.runner.books.aside.follow(not allowed)
 
     def _reach(self, point: TakeOverPoint, epoch: Epoch | None = None) -> None:
         reach(self._query.faults, point, -1, self.state.main if epoch is None else epoch)
@@ -268,12 +310,9 @@ class TakingOver:
             raise
 
     def _swap_in(self, epoch: Epoch) -> None:
-        twin, old = self.twins.twin, self.main
-        assert twin is not None
-        assert old is not None
-        self.main = twin.become_main(old.cluster.session)
-        self.lane = (twin.graph, twin.plan)
-        self._swap(twin.plan, self.main)
+        twin, old = self.twins.current, self.running.runner
+        self._main = Main(twin.graph, twin.plan, twin.become_main(old.cluster.session))
+        self._swap(twin.plan, self._main.runner)
         self._story.add(
             "taken-over",
             "the twin has caught up",
@@ -282,7 +321,7 @@ class TakingOver:
             epochs_again=twin.epochs,
             seconds=self.outstanding.seconds,
         )
-        self.cuts = {}
+        self._cuts = {}
         self.twins.replace(old)
 
     # ---- the end ---------------------------------------------------------------------------------

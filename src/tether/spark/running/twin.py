@@ -251,7 +251,7 @@ class Twin:
     def _open(self, session: SparkSession) -> Runner[SparkCluster]:
         if self.runner is None:
             cluster = SparkCluster(self.graph, self._story_of_twin, session, strict=False)
-            cluster.copied = dict(self._main.cluster.copied)
+            cluster.copy_like(self._main.cluster)
             self.runner = open_twin(
                 self.plan, cluster, self._main, snapshot=self.snapshot, arena=self.arena
             )
@@ -272,7 +272,7 @@ class Twin:
     def become_main(self, session: SparkSession) -> Runner[SparkCluster]:
         """Its slots are the query's from now on: they continue in main's stream."""
         assert self.runner is not None
-        self._story_of_twin.quiet = False
+        self._story_of_twin.speak()
         self.ended = self._is_main = True
         self.runner.cluster.renew(session)
         self.runner.cluster.place(stay=True)

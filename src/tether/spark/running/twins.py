@@ -41,23 +41,40 @@ class Twins:
         self._arenas = arenas_file(checkpoint)
         self._threads: list[threading.Thread] = []
         self._failed, self._farthest = 0, -1
-        self.twin: Twin | None = None
-        """The current twin."""
-        self.hopeless = False
-        """Whether a query that is within its bound continues without a twin, because twins keep
-        failing."""
+        self._twin: Twin | None = None
+        self._hopeless = False
 
     @property
     def running(self) -> Runner[SparkCluster]:
-        """The lane of the current twin."""
-        assert self.twin is not None
-        assert self.twin.runner is not None
-        return self.twin.runner
+        """The run of the current twin, once that has opened it."""
+        runner = self.current.runner
+        assert runner is not None
+        return runner
+
+    @property
+    def twin(self) -> Twin | None:
+        """The current twin, if there is one."""
+        return self._twin
+
+    @property
+    def current(self) -> Twin:
+        """The current twin, while one follows main."""
+        assert self._twin is not None
+        return self._twin
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether a query within its bound continues without a twin, because twins keep failing."""
+        return self._hopeless
+
+    def try_again(self) -> None:
+        """Start twins again although they kept failing: the user has asked for one."""
+        self._hopeless = False
 
     @property
     def epochs(self) -> int:
         """Number of epochs that it has run."""
-        return 0 if self.twin is None else self.twin.epochs
+        return 0 if self._twin is None else self._twin.epochs
 
     @property
     def left(self) -> bool:
@@ -67,7 +84,7 @@ class Twins:
 
     def forget_failures(self) -> None:
         """After another loss, do not count earlier failures of twins."""
-        self._failed, self._farthest, self.hopeless = 0, -1, False
+        self._failed, self._farthest, self._hopeless = 0, -1, False
 
     def came_to(self, epoch: Epoch) -> None:
         """The twin has finished an epoch."""
@@ -77,15 +94,13 @@ class Twins:
     def start(self, number: int, snapshot: Epoch) -> None:
         """Start a twin from a snapshot."""
         over = self._over
-        assert over.main is not None
-        assert over.lane is not None
-        graph, plan = over.lane
-        twin = self.twin = Twin(
+        graph, plan, main = over.running
+        twin = self._twin = Twin(
             number=number,
             snapshot=snapshot,
             query=self._query,
             lane=(replace(graph, sinks=list(self._query.sinks)), plan),
-            main=over.main,
+            main=main,
             lead=over,
             story=self._story,
             checkpoint=self._checkpoint,
@@ -116,10 +131,10 @@ class Twins:
                     over.give_up(error)
                     return
                 if self._failed >= TWINS_THAT_FAIL:
-                    self.hopeless = True
+                    self._hopeless = True
                     came_to = over.state.twin or NEVER
                     over.tell(to.Hopeless(twin=twin.number))
-                    # Told last: whoever reads it finds that nothing is being healed any more.
+                    # Noted last, so that nothing is being healed any more when it can be read.
                     self._story.add("no-twin", told, came_to, number=twin.number)
                     return
                 self._story.add("twin-lost", told, over.state.twin or NEVER, number=twin.number)
@@ -127,15 +142,14 @@ class Twins:
 
     def end(self) -> None:
         """Stop the current twin, and remove what is left of it."""
-        twin, self.twin = self.twin, None
+        twin, self._twin = self._twin, None
         if twin is not None:
             twin.end()
             twin.remove()
 
     def replace(self, old: Runner[SparkCluster]) -> None:
         """The twin is main now: remove what is left of the old slots, and the twin's stream."""
-        twin, self.twin = self.twin, None
-        assert twin is not None
+        twin, self._twin = self.current, None
         self._arenas.write(Arenas(twin.arena, (old.books.aside.arena,)))
         thread = threading.Thread(target=self._clear, args=(twin, old), daemon=True)
         self._threads.append(thread)
@@ -154,15 +168,15 @@ class Twins:
             return
         for name in known.twins:
             if name != known.current:
-                runner.books.aside.arena = name
+                runner.books.aside.use_arena(name)
                 runner.clean()
-        runner.books.aside.arena = known.current
+        runner.books.aside.use_arena(known.current)
         self._arenas.write(Arenas(known.current))
 
     def stop(self, deadline: Deadline) -> None:
         """The query is being stopped: stop the twin."""
         with self._over.changed:  # not while it takes over
-            twin, self.twin = self.twin, None
+            twin, self._twin = self._twin, None
         if twin is not None:
             twin.end()
             twin.remove()

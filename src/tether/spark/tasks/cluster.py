@@ -82,6 +82,10 @@ class SparkCluster:
         self._told = ""
         """The last reported reason why Spark read an epoch that could have been folded."""
 
+    def copy_like(self, other: SparkCluster) -> None:
+        """Let the same slots have copies as on another cluster of the query."""
+        self.copied = dict(other.copied)
+
     def beside(self, sinks: Sequence[tuple[Node, Sink]]) -> SparkCluster:
         """The same slots in the same places, for runs whose rows go to other sinks."""
         other = SparkCluster(replace(self._lane, sinks=sinks), self._reports, self.session)

@@ -91,7 +91,7 @@ class Made(Operator):
         return self._stage.name
 
     def amplification(self, before: Operator) -> float:
-        """What it takes of the errors before; feedback is the same whatever is wrong."""
+        """The factor for errors of earlier operators; feedback does not depend on the state."""
         assert isinstance(before, Made)
         # Feedback goes to the first operator only, and no rows of others do.
         return 0.0 if self._stage.name == "s0" else factor_between(before._stage, self._stage)

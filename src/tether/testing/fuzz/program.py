@@ -29,7 +29,7 @@ class State(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     keys: tuple[str, ...] = ()
     weight: float = 1.0
     start: float | Literal["inf", "-inf"] = 0.0
-    """Of a table: what a new key starts from."""
+    """For a table: the value that a new key starts from."""
 
     @property
     def column(self) -> str:
@@ -91,16 +91,16 @@ class Policy(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     early: float = 1.0
     target: float = 0.5
     every: float = 0.25
-    """Of upstream backup."""
+    """The interval of upstream backup."""
     interval: int = 2
     mode: Literal["async", "sync"] = "async"
     heal: int = 0
-    """Of approximate: epochs between exact states; 0 if losses are not healed."""
+    """For the approximate policy: epochs between exact states; 0 if losses are not healed."""
     meanwhile: Literal["", "skip", "stale"] = ""
     strategy: Literal["process", "delay", "suspend"] = "delay"
     share: float = 0.5
-    """Of partially active: slots with a copy, as a part of all. Slots get the rows of an epoch in the
-    order of ``COLUMNS`` then."""
+    """For partially active replication: the share of slots with a copy. Slots get the rows of an epoch
+    in the order of ``COLUMNS`` then."""
 
     @property
     def has_twin(self) -> bool:
@@ -122,7 +122,7 @@ class Strike(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     slot: int | None = None
     operator: str | None = None
     until: int = 0
-    """Of "hold": released before this epoch."""
+    """For "hold": the epoch before which it is released."""
 
 
 class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -141,7 +141,7 @@ class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     policy: Policy | None = None
     damage: Literal["flip-commit", "cut-commits", "flip-frame", "cut-frame"] | None = None
     place: float = 0.5
-    """Where in the file, from 0 to 1."""
+    """Position in the file, from 0 to 1."""
     slots: int = 0
     """The new number of them."""
 

@@ -64,7 +64,7 @@ class Record:
         self._note(ran)
 
     def missing(self, seeds: Iterable[int]) -> list[int]:
-        """Those that have not run yet; first those with findings under another code."""
+        """The seeds that have not run yet; first those with findings of an older code."""
         known = self.ran
         again = [
             seed

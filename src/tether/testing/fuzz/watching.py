@@ -28,7 +28,7 @@ class Patience:
 
     Attributes:
         look_seconds: Time from one look at it to the next.
-        idle_looks: So many looks in a row may find it doing nothing.
+        idle_looks: Number of looks in a row that may find it doing nothing.
         cpu_seconds: So much may all of its processes work.
     """
 
@@ -96,5 +96,5 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _fields(stat: Path) -> list[str]:
-    """Of a process or thread, from its state on: the name before may have blanks and brackets."""
+    """State and later fields of a process or thread; its name may hold blanks and brackets."""
     return stat.read_text().rpartition(")")[2].split()

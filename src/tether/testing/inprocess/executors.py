@@ -13,7 +13,7 @@ _WAITS = shutil.which("cat") or "/bin/cat"
 
 
 class Executors:
-    """So many executors; one that dies is replaced.
+    """A fixed number of executors; one that dies is replaced.
 
     Args:
         number: How many.

@@ -129,7 +129,7 @@ class LocalFrame(ABC):
         ]
 
     def functions(self) -> Iterator[Any]:
-        """What is called in the task of one partition: all up to the shuffle before it."""
+        """The functions that the task of one partition calls: all since the shuffle before it."""
         for parent in self.parents:
             yield from parent.functions()
 
@@ -287,7 +287,7 @@ class United(LocalFrame):
         )
 
     def compute(self, partition: int, job: Job) -> Iterator[pa.RecordBatch]:
-        """That of whichever has it."""
+        """The partition of the frame that has it."""
         one, other = self.parents
         if partition < one.partitions:
             yield from one.read(partition, job)

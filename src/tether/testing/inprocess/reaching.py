@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FATAL = ("kill", "executor")
 _OF_LOGGED_ROWS = ("after-log", "during-replay")
 _WRITTEN_AT_MOST = 1 << 16
-"""More bytes than a slot of a test ever writes between two whole images."""
+"""Larger than the number of bytes that a slot of a test writes between two whole images."""
 
 
 def is_fatal(fault: Fault) -> bool:

@@ -1,4 +1,4 @@
-"""As much of a Spark session as the runtime asks for."""
+"""The part of a Spark session that the runtime uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tether.chaos.faults import Fault
 
 Home = "Callable[[Mapping[str, Any], Sequence[str], int], int]"
-"""From a row, the key columns and the number of slots to the row's slot."""
+"""A function of a row, the key columns and the number of slots that gives the row's slot."""
 
 
 class LocalSession:
@@ -59,7 +59,7 @@ class LocalSession:
         return LocalPlan(self, key, slots)
 
     def tether_places(self, seats: int) -> list[str]:
-        """Where seats are; see :class:`tether.spark.places.placed.Placed`."""
+        """The executors of seats; see :class:`tether.spark.places.placed.Placed`."""
         return [str(self.executor(seat)) for seat in range(seats)]
 
     def tether_executors(self) -> int:

@@ -39,9 +39,9 @@ class EpochSource(Given):
         super().__init__(session, shape(schema), [])
         self._epochs = list(epochs)
         self.available = len(self._epochs)
-        """So many epochs can be read."""
+        """Number of epochs that can be read."""
         self.forgotten = 0
-        """So many of the oldest cannot be read any more."""
+        """Number of oldest epochs that cannot be read any more."""
 
     def cut(self, epoch: int, before: str | None) -> str | None:
         """The end of an epoch, as Spark's log has it; None where the epoch is not there yet.
@@ -62,7 +62,7 @@ class EpochSource(Given):
 
     @property
     def writeStream(self) -> _Starter:  # noqa: N802 - Spark's name
-        """Where a query begins."""
+        """Starts a query, as Spark's ``writeStream`` does."""
         return _Starter(self)
 
 

@@ -42,7 +42,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 class Task(NamedTuple):
-    """One partition of a frame, to be read: to its end, or up to so many rows."""
+    """One partition of a frame, to be read: to its end, or up to a number of rows."""
 
     frame: LocalFrame
     partition: int
