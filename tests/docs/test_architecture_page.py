@@ -14,3 +14,11 @@ def test_every_file_that_the_page_names_is_there():
     )
     assert len(named) > 40
     assert {name for name in named if not (ROOT / name).is_file()} == set()
+
+
+def test_every_package_is_in_its_table():
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    packages = {path.parent.name for path in (ROOT / "src/tether").glob("*/__init__.py")}
+    assert sorted(named) == sorted(packages)
