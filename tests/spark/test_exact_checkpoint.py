@@ -11,6 +11,7 @@ from tether.core.errors import TetherError
 from tether.engine.deadline import Deadline
 from tether.spark.epoch_sink import to_epochs
 from tether.spark.logs.checkpoint import SparkCheckpoint
+from tether.spark.running.outcome import Outcome
 from tether.spark.running.supervision import Supervisor
 
 # The supervisor's thread is one of Spark's own kind, which asks for a context.
@@ -129,11 +130,8 @@ class FakeQuery:
 
 class FakeDriver:
     def __init__(self, rewind_error=None) -> None:
-        self.failure, self.rewind_wanted, self.rewinds = None, False, 0
+        self.outcome, self.rewind_wanted, self.rewinds = Outcome(), False, 0
         self.rewind_error = rewind_error
-
-    def failed(self, error):
-        self.failure = error
 
     def rewind(self):
         if self.rewind_error is not None:
@@ -175,7 +173,7 @@ def test_a_rewind_that_fails_ends_the_query_with_its_reason():
     driver.rewind_wanted = True
     made[0].end(RuntimeError("LostStateError"))
     assert not supervisor.settle(made[0])
-    assert driver.failure is error
+    assert driver.outcome.failure is error
 
 
 def test_a_query_that_is_being_stopped_is_not_begun_anew():

@@ -107,7 +107,7 @@ def test_a_query_that_was_not_stopped_in_good_order_is_refused(tmp_path):
     life = Life(tmp_path, ROWS)
     query = life.start(2, allow_changed=[])
     life.go_on(query, 3)
-    query._driver.failed(RuntimeError("nothing is flushed after an error"))
+    query._driver.outcome.failed(RuntimeError("nothing is flushed after an error"))
     query.stop()
     with pytest.raises(ChangedProgramError, match="not stopped in good order"):
         rescale(tmp_path, 3)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tether.planning.topology import Topology
     from tether.policies.policy import Policy
 
+    TopologyOf = Callable[[Mapping[str, Sequence[float]]], Topology]
+    """Makes the topology of a query from the measured rates of its slots, by operator."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class QueryOperator:
@@ -111,8 +114,8 @@ class CopyPlan:
     gain: float | None = None
     """Copies move when another plan has at least this much more fidelity; None: they stay."""
     planner: PlannerName = "structure-aware"
-    topology: Callable[[Mapping[str, Sequence[float]]], Topology] | None = None
-    """What is planned for, with rates that were measured."""
+    topology: TopologyOf | None = None
+    """Makes the topology that copies are planned for."""
 
     @property
     def fewest(self) -> int:

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.openmetrics import exposition as openmetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from prometheus_client.core import Metric
 
@@ -57,17 +57,20 @@ STATES = ("stable", "tentative", "healing")
 
 def families(feeds: Sequence[Feed]) -> Iterator[Metric]:
     """All families with the samples of these feeds."""
-    told = [(feed, feed.history.newest) for feed in feeds if feed.query is not None]
-    known = [(feed, newest) for feed, newest in told if newest is not None]
+    told = [(feed, feed.query) for feed in feeds if feed.query is not None]
+    known = [
+        (feed, query.name, newest)
+        for feed, query in told
+        if (newest := feed.history.newest) is not None
+    ]
     info = InfoMetricFamily("tether_query", "What a query is", labels=["query"])
     up = GaugeMetricFamily("tether_up", "Whether the query runs", labels=["query"])
     silent = GaugeMetricFamily(
         "tether_silent_seconds", "Time since the query's last word", labels=["query"]
     )
     slots = GaugeMetricFamily("tether_slots", "Slots", labels=["query", "operator"])
-    for feed, _ in told:
-        assert feed.query is not None
-        name, query = feed.query.name, feed.query
+    for feed, query in told:
+        name = query.name
         facts = {"door": query.door, "policy": query.policy, "version": query.version}
         info.add_metric([name], {**facts, "id": query.id, "run": query.run})
         up.add_metric([name], float(feed.ended is None))
@@ -75,32 +78,28 @@ def families(feeds: Sequence[Feed]) -> Iterator[Metric]:
         for one in query.operators:
             slots.add_metric([name, one.name], one.slots)
     yield from (info, up, silent, slots)
-    yield from _gauges(known)
-    yield from _counters([feed for feed, _ in known])
+    yield from _gauges([(name, newest) for _, name, newest in known])
+    yield from _counters([(name, feed) for feed, name, _ in known])
 
 
-def _gauges(known: Iterable[tuple[Feed, EpochFigures]]) -> Iterator[Metric]:
-    known = list(known)
+def _gauges(known: Sequence[tuple[str, EpochFigures]]) -> Iterator[Metric]:
     for name, (text, field) in GAUGES.items():
         family = GaugeMetricFamily(name, text, labels=["query"])
-        for feed, newest in known:
-            assert feed.query is not None
+        for query, newest in known:
             value = getattr(newest, field)
-            family.add_metric([feed.query.name], math.inf if value is None else float(value))
+            family.add_metric([query], math.inf if value is None else float(value))
         yield family
     states = StateSetMetricFamily("tether_answer", "Kind of the newest answer", labels=["query"])
-    for feed, newest in known:
-        assert feed.query is not None
-        states.add_metric([feed.query.name], {one: newest.state == one for one in STATES})
+    for query, newest in known:
+        states.add_metric([query], {one: newest.state == one for one in STATES})
     yield states
 
 
-def _counters(feeds: Sequence[Feed]) -> Iterator[Metric]:
+def _counters(known: Sequence[tuple[str, Feed]]) -> Iterator[Metric]:
     for name, (text, field) in COUNTERS.items():
         family = CounterMetricFamily(name, text, labels=["query"])
-        for feed in feeds:
-            assert feed.query is not None
-            family.add_metric([feed.query.name], getattr(feed.history.total, field))
+        for query, feed in known:
+            family.add_metric([query], getattr(feed.history.total, field))
         yield family
     backups = CounterMetricFamily("tether_backups", "Backups written", labels=["query", "cause"])
     written = CounterMetricFamily(
@@ -112,9 +111,8 @@ def _counters(feeds: Sequence[Feed]) -> Iterator[Metric]:
         labels=["query"],
     )
     failures = CounterMetricFamily("tether_failures", "Failures survived", labels=["query"])
-    for feed in feeds:
-        assert feed.query is not None
-        name, total = feed.query.name, feed.history.total
+    for name, feed in known:
+        total = feed.history.total
         for cause, number in total.backups.items():
             backups.add_metric([name, cause], number)
         for cause, size in total.backup_bytes.items():

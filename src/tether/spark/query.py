@@ -83,7 +83,7 @@ class Query:
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
         """Whether the query is running."""
         busy = self._rewinding or (self._driver.healing() is not None and not self._closed)
-        return bool(self._query.isActive) or (busy and self._driver.failure is None)
+        return bool(self._query.isActive) or (busy and self._driver.outcome.failure is None)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Query:
             raise
         except Exception as error:
             self._close(Deadline(STOP_SECONDS), flush=False)
-            raise self._own(error) from (self._driver.failure or error)
+            raise self._own(error) from (self._driver.outcome.failure or error)
         if not self.isActive:
             self._close(Deadline(STOP_SECONDS), flush=not self._failed)
         return ended
@@ -145,15 +145,15 @@ class Query:
                 return
             except Exception as error:
                 if not self._supervisor.settle(current):
-                    raise self._own(error) from (self._driver.failure or error)
+                    raise self._own(error) from (self._driver.outcome.failure or error)
 
     def exception(self) -> TetherError | None:
         """Why the query ended, if it ended with an error."""
-        if self._rewinding or self._driver.stopping:
+        if self._rewinding or self._driver.outcome.stopping:
             return None
         error = self._query.exception()
         if error is None and not self._query.isActive:
-            error = self._driver.failure  # a twin's error, which Spark does not know of
+            error = self._driver.outcome.failure  # a twin's error, which Spark does not know of
         return None if error is None else self._own(error)
 
     def stop(self) -> None:
@@ -161,7 +161,7 @@ class Query:
         # Asked first: the epoch that the stop interrupts fails too, which is not an error of the query.
         failed = self._failed
         if not failed:
-            self._driver.begin_stop()
+            self._driver.outcome.begin_stop()
         deadline = Deadline(STOP_SECONDS)
         self._driver.stop_twin(deadline)
         with contextlib.suppress(Exception):  # a query that failed has failed; exception() tells
@@ -335,12 +335,12 @@ class Query:
     @property
     def _failed(self) -> bool:
         """Whether the query has ended, or is about to, with an error of its own."""
-        if self._driver.stopping:
+        if self._driver.outcome.stopping:
             return False
-        return self._driver.failure is not None or self._query.exception() is not None
+        return self._driver.outcome.failure is not None or self._query.exception() is not None
 
     def _own(self, error: BaseException) -> TetherError:
-        return tether_error(self._driver.failure or error)
+        return tether_error(self._driver.outcome.failure or error)
 
     def _close(self, deadline: Deadline, *, flush: bool) -> None:
         with self._closing:

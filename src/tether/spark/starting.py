@@ -73,7 +73,7 @@ def start_query(
     except BaseException:
         release(stores)
         raise
-    driver.when_failed(supervisor.halt)
+    driver.outcome.when_failed(supervisor.halt)
     driver.identify(str(supervisor.current.id), name)
     driver.open_early()
     if rewinds:

@@ -60,7 +60,9 @@ class Copies:
 
     def __init__(self, books: Books, cluster: Cluster[Any], plan: CopyPlan, graph: Graph) -> None:
         self._books, self._cluster, self._plan = books, cluster, plan
-        self._following = Following(plan, graph) if plan.gain is not None else None
+        self._following: Following | None = None
+        if plan.gain is not None and plan.topology is not None:
+            self._following = Following(graph, plan.topology, plan.gain, plan.planner)
         self._seats: dict[str, Seats] = {}
         self._fill_at: int | None = None
         self._at: dict[str, dict[Seat, str]] = {}
@@ -117,7 +119,7 @@ class Copies:
             self._seats[operator] = reported(seats, lineages)
         if self._following is not None and self._books.aside.records:
             self._following.note(voices)
-            self._look_for_better(epoch)
+            self._look_for_better(self._following, epoch)
         if not self._wanting():
             self._fill_at = None
         elif self._fill_at is None:
@@ -286,9 +288,7 @@ class Copies:
         """Whether to place all seats again before this epoch, which can restore them from a snapshot."""
         return self.can_restore(epoch) and self._misplaced()
 
-    def _look_for_better(self, epoch: Epoch) -> None:
-        following = self._following
-        assert following is not None
+    def _look_for_better(self, following: Following, epoch: Epoch) -> None:
         if (better := following.look(epoch, self.copied)) is not None:
             self._books.reports.add(
                 "replanned-copies",

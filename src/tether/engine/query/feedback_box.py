@@ -171,7 +171,7 @@ class FeedbackBox:
                 if operator.feedback_to is None:
                     continue
                 sender = self._senders.setdefault(operator.name, _Sender())
-                waits = self._will_wait(operator, statuses)
+                waits = self._will_wait(operator, operator.feedback_to, statuses)
                 sender.unsaved = sum(sent.rows for sent in waits if sent.epoch > sender.saved)
                 most, frame = _most_lost(operator, Failures(len(sender.losses))), None
                 if store is None:
@@ -198,11 +198,9 @@ class FeedbackBox:
         return entries
 
     def _will_wait(
-        self, operator: QueryOperator, statuses: Mapping[SlotId, SlotStatus]
+        self, operator: QueryOperator, receiver: str, statuses: Mapping[SlotId, SlotStatus]
     ) -> list[Sent]:
         """The feedback of an operator that waits once the epoch of these reports is committed."""
-        assert operator.feedback_to is not None
-        receiver = operator.feedback_to
         used = _given({slot: s for (name, slot), s in statuses.items() if name == receiver})
         waits = [
             sent
@@ -251,28 +249,25 @@ class FeedbackBox:
                 self._used[operator.name] = (
                     msgspec.msgpack.decode(packed, type=Epoch) if packed else NEVER
                 )
-            senders = [one for one in operators if one.feedback_to is not None]
-            for operator in senders:
-                self._forget(operator)
+            senders = [(one, one.feedback_to) for one in operators if one.feedback_to is not None]
+            for _, receiver in senders:
+                self._waiting.pop(receiver, None)
+                self._finished.pop(receiver, None)
             found = [
-                self._resume_sender(store, history, operator, committed) for operator in senders
+                self._resume_sender(store, history, operator, receiver, committed)
+                for operator, receiver in senders
             ]
         return [loss for loss in found if loss is not None]
-
-    def _forget(self, operator: QueryOperator) -> None:
-        assert operator.feedback_to is not None
-        self._waiting.pop(operator.feedback_to, None)
-        self._finished.pop(operator.feedback_to, None)
 
     def _resume_sender(
         self,
         store: BackupStore,
         history: CommitHistory,
         operator: QueryOperator,
+        receiver: str,
         committed: Epoch,
     ) -> LossRecord | None:
-        assert operator.feedback_to is not None
-        receiver, name = operator.feedback_to, box_name(operator)
+        name = box_name(operator)
         facts = history.slot_facts(name, DRIVERS, epoch_after(committed))
         chain = recover_chain(store, history, name, DRIVERS, epoch_after(committed))
         if operator.policy.recovery.exact:

@@ -47,8 +47,9 @@ class SlotBesideEpochs(SlotEpoch):
             divergence = state.divergence(exact=True)
             state.begin(epoch + 1)
             policy = Interpreter(self._writer, resident)
-            if self._control.snapshot is not None:  # the flush is part of a snapshot
-                policy.tell(draft, self._aligned())
+            barrier = self._control.snapshot
+            if barrier is not None:  # the flush is part of a snapshot
+                policy.tell(draft, self._aligned(barrier))
             else:
                 policy.tell(draft, Flushed(epoch=epoch, divergence=divergence))
             draft.memory = msgspec.structs.replace(draft.memory, lineage=self._attempt)

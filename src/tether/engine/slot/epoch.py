@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tether.engine.messages import SnapshotBarrier
     from tether.engine.slot.program import Program
     from tether.engine.slot.resident import Resident, SlotHost
     from tether.operator import EndedWindow, Loss, Operator
@@ -281,7 +282,7 @@ class SlotEpoch(Watch):
             draft.part_done = done
             draft.memory = msgspec.structs.replace(draft.memory, part=None)
         if control.snapshot is not None:
-            policy.tell(draft, self._aligned())
+            policy.tell(draft, self._aligned(control.snapshot))
         draft.memory = msgspec.structs.replace(
             draft.memory,
             policy_state=encode_policy_state(draft.policy_state),
@@ -311,10 +312,8 @@ class SlotEpoch(Watch):
             watermark=self._control.clock.watermark,
         )
 
-    def _aligned(self) -> BarrierAligned:
+    def _aligned(self, barrier: SnapshotBarrier) -> BarrierAligned:
         """The event of the barrier that ends the epoch; in epochs all channels bring it at once."""
-        barrier = self._control.snapshot
-        assert barrier is not None
         return BarrierAligned(
             epoch=self._control.epoch, number=barrier.number, complete=barrier.complete
         )

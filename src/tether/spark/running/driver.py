@@ -29,6 +29,7 @@ from tether.spark.running.ending import end_lanes
 from tether.spark.running.lanes import lanes_of
 from tether.spark.running.loop import BehindLoop
 from tether.spark.running.open_lanes import OpenLanes
+from tether.spark.running.outcome import Outcome
 from tether.spark.running.recent import RecentGlimpses
 from tether.spark.running.rescaling import (
     await_spark,
@@ -40,7 +41,7 @@ from tether.spark.running.telling import feed_of, policies_of, standing_of, told
 from tether.spark.tasks.cluster import SparkCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from pyspark.sql import DataFrame, SparkSession
@@ -78,9 +79,7 @@ class EpochDriver:
         self._spread = Spread(query.amplification, query.shares_budget)
         self.recent = RecentGlimpses(self._spread)
         self._gateways: GatewayKeeper | None = None
-        self._failure: BaseException | None = None
-        self._on_failure: Callable[[], None] = lambda: None
-        self._stopping = False
+        self.outcome = Outcome()
         self._running: OpenLanes | None = None
         self._lost: tuple[Epoch, str] | None = None
         """The epoch that could not be run because slots had lost their state, and what they said."""
@@ -97,19 +96,16 @@ class EpochDriver:
         self._stores = stores
         self._lanes, self._spool = lanes_of(query, stores, checkpoint, self.run_id, self.story)
         self._meanwhile = meanwhile_for(
-            query, checkpoint, self.story, swap=self._swap, fail=self._fail
+            query, checkpoint, self.story, swap=self._swap, fail=self.outcome.fail
         )
         policy = available_of(query)
         self._available = (
             None if policy is None else AvailableRun(query, policy, checkpoint, self.story)
         )
-        if self._meanwhile is not None:
-            graph, plan = self._lanes[0]
-            self._lanes[0] = (self._meanwhile.sinks_of(graph), plan)
-        if self._available is not None:
-            graph, plan = self._lanes[0]
-            self._lanes[0] = (self._available.sinks_of(graph), plan)
-
+        for marks in (self._meanwhile, self._available):
+            if marks is not None:
+                graph, plan = self._lanes[0]
+                self._lanes[0] = (marks.sinks_of(graph), plan)
         self.feed.show_healing(self.healing)
 
     def _swap(self, plan: LanePlan, runner: Runner[SparkCluster]) -> None:
@@ -117,32 +113,6 @@ class EpochDriver:
         graph, _ = self._lanes[0]
         self._lanes[0] = (graph, plan)
         self._running = OpenLanes([runner], Rewinder(runner, self._stream), None)
-
-    def when_failed(self, stop: Callable[[], None]) -> None:
-        """Call ``stop`` when something other than an epoch has failed for good."""
-        self._on_failure = stop
-
-    def _fail(self, error: BaseException) -> None:
-        self.failed(error)
-        self._on_failure()
-
-    def failed(self, error: BaseException) -> None:
-        """The query has failed: no epoch will run any more."""
-        self._failure = error
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the query has failed, if it has."""
-        return self._failure
-
-    def begin_stop(self) -> None:
-        """The user has asked for the end: an epoch that breaks off now has not failed."""
-        self._stopping = True
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the user has asked for the end."""
-        return self._stopping
 
     def speak_with(self, gateways: GatewayKeeper) -> None:
         """The query reads these gateways: tell them what it has done with their items."""
@@ -156,7 +126,7 @@ class EpochDriver:
         if self._meanwhile is None or not self._meanwhile.unfinished:
             return
         with self._at_work:
-            if self._running is None and self.failure is None:
+            if self._running is None and self.outcome.failure is None:
                 session = self.query.flow.sources[0].rows.sparkSession
                 # A separate session, as Spark's streams have, so that settings for epochs do not affect
                 # the user's.
@@ -178,11 +148,11 @@ class EpochDriver:
             except BaseException as error:
                 if is_loss(error):
                     self._lost = (epoch, what_was_lost(error))
-                elif not self.stopping and self.failure is None:
-                    self.failed(error)
+                elif not self.outcome.ending:
+                    self.outcome.failed(error)
                 if not isinstance(error, Exception):
                     raise
-                raise told_to_spark(error, stopping=self.stopping) from None
+                raise told_to_spark(error, stopping=self.outcome.stopping) from None
 
     def _run(self, rows: DataFrame, epoch: Epoch) -> None:
         if self._running is None:
@@ -352,7 +322,7 @@ class EpochDriver:
             runner = None if self._running is None else self._running.runners[0]
             runner = lane_to_rescale(
                 runner,
-                ended=self._over or self.stopping or self.failure is not None,
+                ended=self._over or self.outcome.ending,
                 going_back=self._lost is not None,
                 twin=self._meanwhile is not None or self._available is not None,
             )
@@ -363,8 +333,9 @@ class EpochDriver:
                 if not move_slots(runner, lanes[0][1], self._query_id):
                     return
             except UnfinishedError as error:
-                self._fail(error.__cause__ or error)
-                raise self.failure or error from None
+                why = error.__cause__ or error
+                self.outcome.fail(why)
+                raise why from None
             self.query, self._lanes, self._running = wanted, lanes, None
             self._spread = Spread(wanted.amplification, wanted.shares_budget)
             self.recent.spread_by(self._spread)
@@ -391,8 +362,8 @@ class EpochDriver:
         finally:
             if waited:
                 self._at_work.release()
-            why = "" if self.failure is None else str(self.failure)
-            self.feed.end("failed" if self.failure is not None else "stopped", why)
+            failure = self.outcome.failure
+            self.feed.end("stopped" if failure is None else "failed", str(failure or ""))
 
     def _end(self, deadline: Deadline, *, flush: bool) -> None:
         if self._gateways is not None:

@@ -130,7 +130,7 @@ class Meanwhile:
         state = self._over.settled  # a twin that is about to take over has not done so yet
         if state.phase == "whole" or state.note is None:
             return None
-        told = self._over.outstanding.told(state, self._over.twins.epochs)
+        told = self._over.outstanding.told(state, state.note, self._over.twins.epochs)
         return {**told, "fidelity": self._fidelity()}
 
     def await_whole(self, timeout: float | None = None) -> bool:

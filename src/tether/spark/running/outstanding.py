@@ -10,7 +10,7 @@ from tether.spark.changes.outlet import Outlet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tether.protocols.take_over import TakeOver
+    from tether.protocols.take_over import Note, TakeOver
     from tether.spark.sinks import Sink
 
 
@@ -65,23 +65,23 @@ class Outstanding:
                     outlet.settle(epoch)
         self._given = {epoch: one for epoch, one in self._given.items() if epoch > through}
 
-    def told(self, state: TakeOver, twin_epochs: int) -> dict[str, Any]:
+    def told(self, state: TakeOver, note: Note, twin_epochs: int) -> dict[str, Any]:
         """What progress reports say.
 
         Args:
             state: The state of the take-over, while something is missing.
+            note: Its note.
             twin_epochs: How many epochs the twin has run.
         """
-        assert state.note is not None
         now = time.time()
         running = now - self._twin_since
         pace = twin_epochs / running if running > 0 else 0.0
         given = list(self._given.values())
         oldest = min((at for _, at in given), default=None)
         return {
-            "since_epoch": state.note.since,
+            "since_epoch": note.since,
             "since": self._since,
-            "snapshot": state.note.snapshot,
+            "snapshot": note.snapshot,
             "phase": state.phase,
             "twins": state.twins,
             "epochs_behind": max(0, state.behind),

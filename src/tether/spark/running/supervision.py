@@ -94,7 +94,7 @@ class Supervisor:
         try:
             self.current.awaitTermination()
         except Exception:
-            if self._driver.failure is not None or not self._driver.rewind_wanted:
+            if self._driver.outcome.failure is not None or not self._driver.rewind_wanted:
                 return False  # it failed, which the handle reports
         if not self._driver.rewind_wanted:
             return False
@@ -107,6 +107,6 @@ class Supervisor:
                 self.current = self._start()
                 self._changed.notify_all()
         except Exception as error:
-            self._driver.failed(error)
+            self._driver.outcome.failed(error)
             return False
         return True
