@@ -127,7 +127,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
             (:mod:`tether.testing.inprocess`). "raise": an exception, as a failing task would.
             "forget": the slot's resident state is removed; only at "before-attach".
             "hang", "hang-executor": SIGSTOP of the Python worker, or of its executor, for
-            ``seconds``. "hold": whoever is there waits until ``release`` is called, in whatever
+            ``seconds``. "hold": tasks that reach it wait until ``release`` is called, in whatever
             process. At the store's points only: "fail": an error, as of a store that is down.
             "stall": it takes ``seconds`` longer. "tear": the frame is cut in half, and yet said
             to be durable, as by a disk that lies. "stale": the commit log is read without its newest
@@ -191,10 +191,10 @@ def _released(fault: Fault) -> Path:
 def hang(pid: int, seconds: float) -> None:
     """SIGSTOP a process, and let it go on after ``seconds``; returns when it has been stopped."""
     os.kill(pid, 0)  # an error if there is none
-    # Whoever wakes it must not be asleep itself, and must hold none of its files and locks. It is who
-    # stops it, too: were that done here, a busy machine could do it after the waking, and for good.
-    # On a busy machine a process may take its time to notice that it is to stop, and SIGCONT would
-    # take back a stop that has not happened yet. So the time begins once it has (or is dead).
+    # A process of its own stops and wakes the other one, in this order: if we stopped it here, a busy
+    # machine could do so after the waking, and it would sleep for ever. It holds none of its files and
+    # locks. A process may notice late that it is to stop, and SIGCONT would take back a stop that has
+    # not happened yet: so the time begins once it has stopped (or is dead).
     stopped = f"grep -qs '^State:.[TZX]' /proc/{int(pid)}/status || ! kill -0 {int(pid)}"
     stop = f"kill -STOP {int(pid)}; until {stopped}; do sleep 0.001; done; echo"
     go_on = f"sleep {float(seconds)}; kill -CONT {int(pid)}"

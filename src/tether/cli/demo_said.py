@@ -1,4 +1,4 @@
-"""What the demo's figures say, in words: made of what was measured, whichever way it went."""
+"""What the demo's figures say, in words: made of what was measured, whatever the result."""
 
 from __future__ import annotations
 

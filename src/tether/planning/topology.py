@@ -207,7 +207,7 @@ class Topology(
         """Operators of a cycle, the first one again at the end."""
         path = [stuck[0]]
         while path.count(path[-1]) < 2:
-            # Whoever is stuck waits for someone who is stuck; so back along the links there is no end.
+            # A stuck slot waits for another stuck one, so walking back along links never ends.
             path.append(next(x.source for x in self.inputs_of(path[-1]) if x.source in stuck))
         return path[path.index(path[-1]) :][::-1]
 

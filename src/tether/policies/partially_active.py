@@ -43,8 +43,8 @@ class PartiallyActive(BasePolicy):
             ``Barrier``. None: the whole query goes back. "skip": they give nothing; "stale": they go on
             from the newest snapshot. All others, copies among them, go on at once; rows are
             tentative, with the output fidelity of what is alive beside them, and are corrected.
-        standby: Keep copies together on so many executors that no slot speaks from, so that a failure
-            of all others at once leaves them. By default a copy is on any executor but its slot's.
+        standby: Keep copies together on this number of executors, from which no slot speaks, so that
+            they survive a failure of all others at once. By default a copy is on any executor but its slot's.
         adapt: Measure the rates of slots as the query runs, and move copies, one at a time, when a new
             plan has more fidelity by so much (from 0 to 1). None: the plan stays.
         rates: Rows per second out of the slots of operators that read the source, by operator: one

@@ -106,7 +106,7 @@ class Connection:
         self._client.close()
 
     def abandon(self) -> None:
-        """Break the line off, whatever is under way."""
+        """Close the connection at once, also during a call."""
         with contextlib.suppress(Exception):
             self._client.close()
         threading.Thread(target=self.close, daemon=True).start()

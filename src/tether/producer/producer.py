@@ -55,7 +55,7 @@ class Producer:
         replays: Whether this program can send all rows after ``acked`` again itself, so that nothing is
             lost with an earlier process of this id.
         max_unacked: γ: most rows that only this process has. The gateway may allow fewer.
-        batch_rows: Single rows are sent together, so many at a time.
+        batch_rows: Single rows are sent together, this number at a time.
         linger_seconds: Longest time that a single row waits for others.
         token: To be shown to the gateway.
         root_certificate: PEM of who vouches for the gateway's certificate, with TLS.

@@ -43,7 +43,7 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
             there have ended it. ``"delay"``: each waits nearly αX.
         stabilization: The same for new buckets while late ones are put right; ``"suspend"``: they wait
             until all is.
-        most: At most so many buckets in one release.
+        most: Largest number of buckets in one release.
         spare: (1 - α)X, seconds: how long a release may take.
     """
 
@@ -54,7 +54,7 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
     spare: float = 0.0
 
     def delayed(self, releases: int) -> float:
-        """How long a bucket is delayed where so many releases may follow each other before its answer.
+        """How long a bucket is delayed where this number of releases may precede its answer.
 
         While an input is missing there are two: one that was in hand when the bucket's time was over,
         and its own. While late buckets are put right there are three: a stable one takes its turn

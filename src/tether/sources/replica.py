@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Replica:
     """One of several drivers that run the same program over the same inputs (DPC 2005, §3).
 
-    Each writes an exchange of its own, ``FOLDER/NAME/exchange``. Whoever reads the query's results
+    Each writes an exchange of its own, ``FOLDER/NAME/exchange``. A reader of the query's results
     names all of them as one input of ``tether.subscribe``, follows a stable one, and goes over to
     another when that stops or turns tentative. When an input of the query was missing and is back, the
     replicas correct their answers one after the other, so that one always answers.

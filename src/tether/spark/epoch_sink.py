@@ -59,7 +59,7 @@ class EpochSink:
         self._fs, self._root = fsspec.core.url_to_fs(self._path)
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
-        """Write an epoch in place of whatever is there of it."""
+        """Write an epoch in place of an earlier output of it."""
         # Spark passes over names that begin with an underscore when it reads the directory.
         writing = f"_writing-{epoch}"
         writer = rows.write.format(self._format).mode("overwrite").options(**self._options)

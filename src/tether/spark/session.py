@@ -87,7 +87,9 @@ def tune_epochs(session: SparkSession, slots: int, *, narrow: bool) -> None:
     session.conf.set("spark.sql.shuffle.partitions", str(slots))
     rows = _at_least(session, "spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_BATCH)
     _at_least(session, "spark.sql.execution.pandas.udf.buffer.size", PIPE_BYTES)
-    if narrow and rows == ROWS_PER_BATCH:  # of more, that somebody asked for, bytes do count
+    if (
+        narrow and rows == ROWS_PER_BATCH
+    ):  # a user who asked for more rows gets a limit by bytes too
         session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ANY_BYTES_PER_BATCH))
 
 

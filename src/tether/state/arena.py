@@ -129,7 +129,7 @@ class Arena:
         owner: Owner | None = None,
         wait: float = _WAIT,
     ) -> Arena:
-        """Make an empty arena, replacing whatever is there.
+        """Make an empty arena in place of one that may be there.
 
         Args:
             directory: Where.
@@ -171,7 +171,7 @@ class Arena:
         """Make an arena with the same content, also in the middle of an epoch; its lock must be held.
 
         Args:
-            directory: Where; whatever is there goes.
+            directory: The directory; an arena that is there is replaced.
             identity: Whose it is.
             owner: As for ``create``.
             wait: As for ``create``.

@@ -172,7 +172,7 @@ class Cells(DurableCells):
 
     def begin(self) -> None:
         """Forget the journal of the epoch before."""
-        self.forget_seen()  # another process may have changed rows since
+        self.forget_seen()  # another process may have changed rows in between
         self._undo.begin()
         self.begin_step()
         if self.place.track:

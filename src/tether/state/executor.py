@@ -19,7 +19,7 @@ def parent_of(pid: int) -> int:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return 0
-    # The command name may hold spaces and parentheses; fields are counted after its last one.
+    # The command name may hold spaces and parentheses; fields are counted from its last parenthesis on.
     return int(stat.rsplit(")", 1)[1].split()[1])
 
 

@@ -61,7 +61,7 @@ class Exporting(ABC):
     def begin_export(self, target: float) -> PendingExport | None:
         """Take out what ``export`` would, to be written while the state continues to change.
 
-        It counts as durable only when it is settled, in this or a later epoch, by whichever process
+        It counts as durable only when it is settled, in this or a later epoch, by the process that
         then works on the state (see ``pending``). Until then ``divergence`` is to the backups
         without it, and no other export can be made.
 

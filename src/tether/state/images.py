@@ -51,7 +51,9 @@ class Images:
                 f"An image of {len(image)} bytes is too large.", do="Keep large data in tables."
             )
         words = self._place.page.words
-        number = words[IMAGES] = words[IMAGES] + 1  # never used again, so nothing is overwritten
+        number = words[IMAGES] = (
+            words[IMAGES] + 1
+        )  # no number is used twice, so nothing is overwritten
         word = int(number) << _LENGTH_BITS | len(image)
         self._place.litter()
         segment = self._place.segment(_name(word), "u1", slack=False, new=True)

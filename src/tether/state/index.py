@@ -172,8 +172,8 @@ class Index:
     ) -> tuple[Array, Array | None]:
         """Find a place for each new key of a batch by letting the keys write into the index.
 
-        An item claims an empty place by writing its (negative) name there; whoever is read back
-        has won it. Another item that meets the name later compares its key with the winner's.
+        An item claims an empty place by writing its (negative) name there; the item that is
+        read back has won it. Another item that meets the name later compares its key with the winner's.
         Names that a kill left behind are empty places: only those of this call's winners count.
 
         Returns:

@@ -243,7 +243,9 @@ class _Bytes:
         return mask_of(pc.equal(stored.take(wrapped(rows)), mine))
 
     def append(self, part: Any, items: Array, start: int) -> None:
-        whole = len(items) == len(part.array)  # items ascend, so these are all
+        whole = len(items) == len(
+            part.array
+        )  # items are in ascending order, so these are all of them
         new = part if whole else BytesPart.of(part.array.take(wrapped(items)))
         stop = start + len(items)
         self._offsets.ensure(stop + 1)

@@ -263,7 +263,7 @@ class Object(Primitive, Generic[T]):
         image = self._image()
         word = int(words[DURABLE])
         if image == self._stored(word):
-            if not always:  # whatever the distance says, the backup holds this very image
+            if not always:  # the backup holds exactly this image, whatever the distance is
                 return Export([], 0, 0.0, 0.0, full=False), word
         else:
             word = self._images.write(image)

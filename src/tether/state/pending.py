@@ -89,7 +89,7 @@ class PendingRows:
     def drop(self) -> None:
         """Nothing is being written any more."""
         words = self._place.page.words
-        self._place.litter()  # so that whoever begins the next epoch removes the file
+        self._place.litter()  # so that the next process that begins an epoch removes the file
         words[PENDING_PART] = NO_PART
         words[PENDING_COUNT] = 0
 

@@ -116,7 +116,7 @@ class Primitive(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """The epoch is about to end: bring whatever is not in the arena yet there."""
+        """The epoch is about to end: bring into the arena what is not there yet."""
 
     @abstractmethod
     def undo(self) -> None:

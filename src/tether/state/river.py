@@ -38,7 +38,7 @@ def river_model(model: Any, *, allow_pickle: bool = False) -> LinearModel | Pick
 
     Args:
         model: The model, new.
-        allow_pickle: Whether a model that is not linear may be stored by pickle. Whoever can write
+        allow_pickle: Whether a model that is not linear may be stored by pickle. Anybody who can write
             the backup directory or the arena can then run code in your executors.
 
     Raises:
@@ -96,7 +96,7 @@ class LinearModel:
         self._last: tuple[bytes, _Image, dict[str, float]] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "model":  # while it is being copied there is none yet
+        if name.startswith("__") or name == "model":  # none yet while this object is copied
             raise AttributeError(name)
         return getattr(self.model, name)
 

@@ -1,7 +1,7 @@
 """Growable typed arrays, in memory-mapped files or on the heap.
 
 Resident state outlives the Python worker that wrote it because its arrays are files in a RAM-backed
-directory, mapped into whichever worker runs the slot's next epoch. A file is *allocated* in small
+directory, mapped into the worker that runs the slot's next epoch. A file is *allocated* in small
 steps (so that memory follows the state) but *mapped* up to twice as far (so that growing seldom
 needs a new mapping). Pages are always allocated before they are touched: a full file system raises
 ``ArenaError``; it never ends the process with a bus error.

@@ -25,8 +25,8 @@ class PendingExport:
     """Entries taken out by ``SlotState.begin_export``, not durable yet.
 
     Guarantee: until ``settle`` the state's divergence is the distance to the backups *without* these
-    entries; after it, to the backups with them, as they were when they were taken out. Whoever
-    recovers must use them from the epoch that settles them on, and not before. Rolling back an epoch
+    entries; after it, to the backups with them, as they were when they were taken out. A
+    recovery must use them from the epoch that settles them on, and not before. Rolling back an epoch
     also takes back its begin, settle or abandon.
 
     Example:

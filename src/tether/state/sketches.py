@@ -23,7 +23,7 @@ def sketch(new: Any) -> SketchState:
     Its divergence is how much of the stream the live sketch has taken in and the backup has not, or
     the other way round: weight for frequency sketches, items for all others. So after a loss it is a
     sketch of a stream that lacks at most so much; what it answers has its own error on top. This is
-    also so for sketches that count distinct items: at most so many are missing from the set that they
+    also so for sketches that count distinct items: at most that number is missing from the set that they
     count. (The difference of two estimates would promise too much: one lost item can move a later
     estimate by far more than 1.)
 
@@ -75,8 +75,8 @@ class SketchState:
         """The sketch within.
 
         Another one that is put in its place, such as a union, shares nothing with the one before, as
-        far as the divergence can tell. If it counts distinct items, it counts as so many of them as
-        its upper bound says, at three standard deviations.
+        far as the divergence can tell. If it counts distinct items, it is taken to hold as many
+        items as its upper bound says, at three standard deviations.
         """
         return self._sketch
 

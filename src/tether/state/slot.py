@@ -37,7 +37,7 @@ class SlotState(Exporting, Declarations):
     """Everything that a slot remembers between epochs.
 
     An epoch is applied between ``begin`` and ``commit``. A process may die at any instruction:
-    whoever attaches next finds ``phase`` APPLYING and calls ``rollback``, which leaves exactly
+    the next process that attaches finds ``phase`` APPLYING and calls ``rollback``, which leaves exactly
     the state of the last committed epoch: values, keys, divergence, what counts as durable, and
     ``blob``. A committed epoch can be rolled back too, until the next one begins, because its
     task may be retried.
@@ -222,7 +222,7 @@ class SlotState(Exporting, Declarations):
             BadValueError: An epoch is being applied already, or the state is not fully restored.
         """
         self._expect(Phase.CLEAN, Phase.COMMITTED)
-        self._words[PHASE] = Phase.CLEAN  # from here on the old journal counts for nothing
+        self._words[PHASE] = Phase.CLEAN  # from here on the old journal is not used any more
         for primitive in self._primitives.values():
             primitive.refresh()
             primitive.begin()

@@ -1,4 +1,4 @@
-"""What explains a run that went wrong, in one directory: who died when, and what everybody said."""
+"""Everything that explains a run that went wrong, in one directory: who died when, and all logs."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ The order makes a crash at any step harmless:
 3. The stream is cut, so that its next epoch is the first one after the snapshot.
 4. The announcement is removed.
 
-Whoever starts and finds an announcement does steps 2 to 4 again (:func:`finish_rewind`).
+A start that finds an announcement does steps 2 to 4 again (:func:`finish_rewind`).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class HeapResident(Resident):
         if kept.bound is None:
             self.reason = "no resident state here"
         elif kept.bound.state.phase == Phase.RESTORING:
-            self.reason, kept.bound = "whoever was restoring it failed", None
+            self.reason, kept.bound = "the task that was restoring it failed", None
 
     @property
     def bound(self) -> BoundState | None:

@@ -112,14 +112,14 @@ class Resident(ABC):
 
     @abstractmethod
     def create(self) -> SlotState:
-        """Replace whatever is there by a new, empty state whose restore has begun."""
+        """Make a new, empty state in place of any other; its restore has begun."""
 
     @abstractmethod
     def remove(self) -> None:
         """Remove the state for good."""
 
     def copy_own(self, usable: Callable[[Resident], bool]) -> bool:
-        """Replace whatever is there by a copy of the query's own state.
+        """Put a copy of the query's own state in place of any other.
 
         Args:
             usable: Whether that state may be used.

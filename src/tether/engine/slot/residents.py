@@ -155,7 +155,7 @@ class ArenaResident(Resident):
         self._attachment = attachment
 
     def create(self) -> SlotState:
-        """Replace whatever is there by a new, empty state whose restore has begun."""
+        """Make a new, empty state in place of any other; its restore has begun."""
         self.release()
         sweep(self._directory.parent)
         forget_notes(self.notes)
@@ -169,7 +169,7 @@ class ArenaResident(Resident):
         return self.state
 
     def copy_own(self, usable: Callable[[Resident], bool]) -> bool:
-        """Replace whatever is there by a copy of the query's own state, where that is on this node."""
+        """Put a copy of the query's own state in place of any other, if that state is on this node."""
         control = msgspec.structs.replace(self._program.control, arena="")
         own = ArenaResident(replace(self._program, control=control), self._resident_id, self._owner)
         own.attach()

@@ -94,7 +94,7 @@ def _write(
         sink,
         compression="lz4",
         row_group_size=ROWS_IN_GROUP,
-        # Numbers are as short as their place in a dictionary, and sooner read.
+        # Numbers are as short as an index into a dictionary, and read faster.
         use_dictionary=[f.name for f in rows.schema if not pa.types.is_primitive(f.type)],
     )
     data = sink.getvalue().to_pybytes()
@@ -145,7 +145,7 @@ def read_file(folder: Folder, wanted: Wanted, columns: list[str]) -> tuple[pa.Ta
             first.append(row)
         row += group.num_rows
     rows = source.read_row_groups(groups, columns=[*columns, TUPLE_TIME], use_threads=False)
-    # Files are ordered by time: what is wanted is one piece.
+    # Files are ordered by time, so the rows that are asked for are one piece.
     times = rows[TUPLE_TIME].to_numpy()
     begin = int(np.searchsorted(times, wanted.first))
     end = int(np.searchsorted(times, wanted.end))

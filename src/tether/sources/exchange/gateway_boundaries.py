@@ -59,7 +59,7 @@ class GatewayBoundaries:
 
 
 def earliest(said: Sequence[Boundary], producers: int) -> int | None:
-    """What follows from what so many producers have said: the earliest of their newest times.
+    """The boundary that follows from those of a number of producers: the earliest of their newest times.
 
     Example:
         >>> from tether.sources.gateway.records import Boundary

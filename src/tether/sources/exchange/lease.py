@@ -104,7 +104,7 @@ class Lease:
             _log.warning("Nobody can tell who is to correct its answers first: %s", error)
             return True
         self._until = until
-        return until > self._clock()  # this process may have stood still meanwhile
+        return until > self._clock()  # this process may have been suspended in between
 
     def release(self) -> None:
         """Let another one have it, if this one has."""
@@ -122,7 +122,7 @@ class Lease:
 
     def _too_late(self, taken: int) -> bool:
         """Whether another one went on from here meanwhile: its file of this number was deleted again."""
-        # So a process that stood still between its look and its file must look once more.
+        # So a process that was suspended after it looked, and before it wrote its file, must look again.
         if self._newest()[0] == taken:
             return False
         self._folder.delete([_name(taken)])

@@ -170,7 +170,7 @@ class ExchangeLog:
         What is about to go is told first, so that no reader takes half of it for all.
         """
         below = [int(name[-17:-5]) for name in self.folder.sizes(_ENTRIES)]
-        # Also what a writer that was killed over this left below.
+        # Also removes what a writer left that was killed while it did this.
         old = [
             entry for each in below if each < number and (entry := self._there(each)) is not None
         ]

@@ -92,7 +92,9 @@ class ExchangeSink:
     def take_back(self, epoch: int) -> None:
         """This epoch and all after it will be given again: their tentative rows are withdrawn."""
         with self._busy:
-            if self._writer is None:  # a driver that has just started; which query, an epoch tells
+            if (
+                self._writer is None
+            ):  # a driver that has just started: it knows its query after an epoch
                 self._taken_back = epoch
             else:
                 self._writer.take_back(epoch)

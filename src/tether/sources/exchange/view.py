@@ -65,7 +65,7 @@ class ReplicaView:
                 do="Restore the exchange from a copy, or begin with another one.",
             )
         self._entries.append(entry)
-        # The writer's word survives a restart of ours; a clock that is ahead must not make rows wait.
+        # The writer's boundary survives our restart; a clock that is ahead must not delay rows.
         arrived = min(now, entry.written_at)
         self._waiting.append(_waiting(entry, arrived, self._bucket) if entry.files else None)
         ahead = entry.written_at - now
@@ -89,10 +89,10 @@ class ReplicaView:
     def needed_from(self, stable: int) -> int:
         """Number of the first entry that is still of use where all buckets below one are done.
 
-        Whoever begins there again knows the same boundary.
+        A reader that begins there again knows the same boundary.
         """
         for number, each in enumerate(self._waiting, self.first):
-            # A tentative entry's fate is told by later ones, so its rows alone say when it is done.
+            # Later entries correct a tentative one, so only its rows tell when it is finished.
             if each is not None and each.last >= stable:
                 return min(number, self._boundary_at)
         return min(self.next, self._boundary_at)

@@ -137,7 +137,7 @@ def can_be_folded(schema: pa.Schema, key: Sequence[str], columns: Sequence[FoldC
 def _can_be_column(kind: pa.DataType, column: FoldColumn) -> bool:
     whole, broken = pa.types.is_signed_integer(kind), pa.types.is_floating(kind)
     if column.kind and not (whole or (broken and column.kind == "double")):
-        return False  # a cast of text, or one that cuts something off, is Spark's own affair
+        return False  # casts of text, and casts that lose digits, are left to Spark
     if column.how == "count":
         return True
     if column.how == "sum":

@@ -1,9 +1,9 @@
 """Items that come at the same time, from several producers, are taken in together.
 
-While one producer's items are being made durable, those of others queue up. Whoever comes to the stream
-next takes all of them in: numbered one after the other, made durable by one backup where l asks for it,
-and only then acknowledged. So with l = 0 the producers of a stream share the disk's syncs, and it takes
-as many items in a sync as producers have sent meanwhile.
+While one producer's items are being made durable, those of others queue up. The next thread that comes
+to the stream takes all of them in: it numbers them one after the other, makes them durable by one backup
+where l asks for it, and only then acknowledges them. So with l = 0 the producers of a stream share the
+disk's syncs: one sync covers all items that producers have sent during the one before.
 """
 
 from __future__ import annotations

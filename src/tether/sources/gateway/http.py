@@ -59,7 +59,7 @@ class HttpFront(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection on a thread of its own, as long as there are not too many."""
         if not self._room.acquire(blocking=False):
-            # Said by hand: a thread for it is what there is no room for.
+            # Written directly: there are too many connections for a thread that would answer.
             _refuse(request)
             self.shutdown_request(request)
             return
@@ -68,7 +68,7 @@ class HttpFront(ThreadingHTTPServer):
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve it; silent and broken connections end here, and harm nobody else."""
         try:
-            # Before the handshake of TLS: a client that begins one and stops must not hang on.
+            # Set before the TLS handshake: a client that stops within it must not stay connected.
             request.settimeout(self.gateway.config.idle_seconds)
             if self._tls is not None:
                 request = self._tls.wrap_socket(request, server_side=True)

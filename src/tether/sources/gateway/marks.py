@@ -120,7 +120,7 @@ class MarkFile:
         size = len(data) + ROLL_BYTES
         try:
             with opened(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL) as descriptor:
-                # All of its room now: a page of the map that the disk had none for would be a SIGBUS.
+                # Reserve all bytes now: without room on disk, writing to a mapped page is a SIGBUS.
                 os.posix_fallocate(descriptor, 0, size)
                 write_all(descriptor, [data])
                 room = mmap.mmap(descriptor, size)

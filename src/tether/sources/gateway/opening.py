@@ -50,7 +50,7 @@ def resume(log: SegmentLog, found: list[FoundEntry], marks: Marks | None) -> Ope
                 heard[producer] = max(newest, heard.get(producer, 0))
             heard = heard_after_loss(heard, safe, shown, marks.runs)
         if log.damaged:
-            # Items that were durable cannot be read: how many, their numbers say.
+            # Durable items cannot be read; their numbers say how many.
             lost = replace(lost, at_most=lost.at_most + _unreadable(found, committed, safe))
         elif log.missing:
             lost = replace(lost, at_most=lost.at_most + log.missing)

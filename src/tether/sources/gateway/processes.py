@@ -2,8 +2,8 @@
 
 Each process has a store, a port and some of the producers of its own: a producer's numbers belong to
 one of them, found by its id. Users name the first one's address; a producer that another one has is told
-where that is and goes there, so rows take no way round. One without an id is served by the first.
-Readers ask for all addresses, and read them as so many gateways. What the gateway may lose is shared.
+where that is and goes there, so rows take the direct way. One without an id is served by the first.
+Readers ask for all addresses, and read each like a gateway. The processes share what may be lost.
 
 Why not one port for all (SO_REUSEPORT): Arrow Flight's server turns it off.
 """
@@ -135,7 +135,7 @@ class _Part:
             stdout=subprocess.PIPE,
             text=True,
         )
-        # By a pipe: everybody can read a command line, and the token is among the settings.
+        # Through a pipe: the settings hold the token, and anybody can read a command line.
         self._say(_words(self._config))
         self.told = self._hear()
         address: str = self.told["flight"]
@@ -158,7 +158,7 @@ class _Part:
     def _say(self, words: object) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # what it had to say is heard next
+        with contextlib.suppress(OSError):  # its last message is read next
             self._process.stdin.write(json.dumps(words) + "\n")
             self._process.stdin.flush()
 

@@ -3,7 +3,7 @@
 A sync is mostly waiting, however much it brings to the disk. So pending items are handed over in parts,
 a quarter of l each, and several parts wait for the disk at a time: with l items allowed at risk and a
 sync that takes t seconds, nearly l / t items a second become durable. Other threads pack, write and
-wait; whoever hands a part over goes on at once. They never take the stream's lock, which producers that
+wait; the thread that hands it over goes on. They never take the stream's lock, which producers that
 send without a pause hardly leave to anybody.
 """
 
@@ -102,7 +102,7 @@ class Saver:
         if not self._save(runs, entry) and last > self.log.facts.backed_up:
             self.wait(lambda: self.log.facts.backed_up >= last)
             if self.log.facts.backed_up < last:
-                self._save(runs, entry)  # what was on its way has failed
+                self._save(runs, entry)  # what was being written has failed
 
     def _save(self, runs: list[HeldRun], entry: Entry | None = None) -> bool:
         """Write what has not been written, and wait for it; tells whether there was anything."""
@@ -125,7 +125,7 @@ class Saver:
                 begin = self.log.written
                 new = [run for run in part if run.number > begin]
                 if not new:
-                    return  # somebody could not wait, and has written it
+                    return  # another thread could not wait, and has written it
                 written, packed = self._write(new, Entry())
             self._sync(new, written, packed)
         except StoreFailedError:  # it is not in the log, nor what came after it: handed over again

@@ -153,7 +153,7 @@ class GatewayStream:
         while mine in tuple(self._doorstep):
             try:
                 self._doorstep.remove(mine)
-            except (ValueError, IndexError):  # somebody has taken it, or come, just now
+            except (ValueError, IndexError):  # a reader has taken it, or has just arrived
                 continue
 
     def _take_in(self) -> None:

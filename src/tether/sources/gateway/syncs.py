@@ -61,7 +61,7 @@ class SyncedFile:
                 return
             os.fdatasync(mine)
         except OSError:
-            self._failed = True  # before the next one can take this descriptor
+            self._failed = True  # before another file can get this descriptor
             raise
         finally:
             self._free.put(mine)

@@ -84,7 +84,7 @@ class Inputs:
                 try:
                     note_reader(log, self._spec.reader, number)
                 except BackupError as error:
-                    # It then keeps more than it must, until the next note.
+                    # It then keeps more than necessary, until the next note.
                     _log.warning("%s does not know how far it was read: %s", log.url, error)
 
     def stop_here(self, start: Offset) -> None:

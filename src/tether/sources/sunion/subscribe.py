@@ -78,7 +78,7 @@ def subscribe(
             inputs, and they agree who corrects its answers first. See ``tether.Replica``.
         places: Whether rows carry ``_tuple_time``, ``_input``, ``_entry`` and ``_row``: their place in
             the order. A shuffle loses the order, and these bring it back.
-        most_buckets: At most so many buckets in an epoch. By default 1,000; with ``tolerance`` 1, so
+        most_buckets: Largest number of buckets in an epoch. By default 1,000; with ``tolerance`` 1, so
             that epochs of stable rows are cut alike whatever fails, and so is what operators make of
             each epoch.
         partitions: Number of tasks that read an epoch; by default Spark's default parallelism.

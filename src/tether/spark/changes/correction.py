@@ -85,7 +85,7 @@ def _side(rows: DataFrame, key: Sequence[str], name: str) -> DataFrame:
     shown = rows.select(
         F.struct(*[F.col(f"`{one}`") for one in key]).alias("key"), F.struct(*columns).alias(name)
     )
-    # Rows of equal key are paired in the order of their values: any order is as right as another.
+    # Rows of equal key are paired in the order of their values: any order would be right.
     turn = F.row_number().over(Window.partitionBy("key").orderBy(F.to_json(name)))
     return shown.withColumn(_TURN, turn).alias("a" if name == _OLD else "b")
 

@@ -76,7 +76,7 @@ class EarlyOutlet:
         spool = self._outlet.spool
         if spool is None:
             return
-        # Of a stable epoch, those that it replaces itself are needed should it be run again.
+        # If a stable epoch is run again, the tentative rows that it replaces are needed again.
         end = told.first if told.kind == "stable" else told.manager.stable
         for number, (first, _) in spool.noted().items():
             if first < end:

@@ -117,7 +117,7 @@ class TentativeSpool:
             try:
                 first, end = json.loads(files.cat_file(f"{root}/{epoch}/buckets.json"))
             except (FileNotFoundError, ValueError):
-                continue  # of an epoch that is corrected by itself, or was not given yet
+                continue  # of an epoch that corrects its own rows, or whose rows were not given yet
             found[epoch] = (int(first), int(end))
         return found
 

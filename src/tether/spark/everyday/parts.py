@@ -176,7 +176,7 @@ def _moments(name: str, number: int, given: Any, *, whole: bool, answer: DataTyp
         if odd:
             nan, up, down = (F.col(f"{flag}{number}") > 0 for flag in ("nan", "up", "down"))
             useless = nan | (up & down) if name in ("sum", "avg") else nan | up | down
-            if "samp" in name:  # of one value alone there is no such variance, whatever it is
+            if "samp" in name:  # one value alone has no such variance
                 useless = useless & (n + F.col(f"odd{number}") > 1)
                 up = down = F.lit(False)
             found = (

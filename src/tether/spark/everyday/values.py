@@ -71,7 +71,7 @@ def percentile(
     single = answer.elementType if isinstance(answer, ArrayType) else answer
 
     def back(value: Column) -> Column:
-        if isinstance(single, LongType):  # of the largest ones, a double is one too large
+        if isinstance(single, LongType):  # a double of the largest ones is too large by one
             return F.when(value >= _TOO_LARGE, F.lit((1 << 63) - 1)).otherwise(value.cast("long"))
         return value.cast(single)
 

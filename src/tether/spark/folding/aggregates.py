@@ -81,7 +81,7 @@ def _whole(case: Any) -> Any:
         return None
     condition, value = branches.apply(0)._1(), branches.apply(0)._2()
     wrong = otherwise.get()
-    while _kind(wrong) == "Cast":  # raise_error gives nothing, of whatever type is wanted
+    while _kind(wrong) == "Cast":  # raise_error fits every type, because it never gives a value
         wrong = wrong.child()
     if _kind(condition) != "GreaterThanOrEqual" or _kind(wrong) != "RaiseError":
         return None

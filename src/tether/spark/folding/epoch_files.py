@@ -106,7 +106,7 @@ class FoldedFiles:
             return found
         parts = shared(pieces, self._folding.tasks)
         task = ReadTask(parts, self._folding, self._slots)
-        if self._maps is None:  # all epochs of a placing are of one session
+        if self._maps is None:  # all epochs of one placement belong to one session
             self._maps = ArrowMaps(rows.sparkSession)
         numbers = rows.sparkSession.range(0, len(parts), 1, len(parts))
         return self._maps.mapped(numbers, task, _SHAPE)
@@ -143,7 +143,7 @@ def files_of(rows: DataFrame, shown: Callable[[Any], Any]) -> list[str]:
                 found[path] = None
             if len(found) > MOST_FILES:
                 raise CannotFoldError(f"There are more than {MOST_FILES} files in an epoch.")
-    except Py4JError as error:  # what is no scan of files has no such methods
+    except Py4JError as error:  # only scans of files have these methods
         raise CannotFoldError("Spark's plan of an epoch is not of files alone.") from error
     return list(found)
 

@@ -113,7 +113,7 @@ class GatewayKeeper:
             try:
                 self._note(at, link.calls.look(link.stream), epoch)
             except TetherError:
-                continue  # it is away: what it lost, if anything, is in no answer yet
+                continue  # it cannot be reached: what it may have lost is in no answer yet
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="gateways", daemon=True)
             self._thread.start()
@@ -187,7 +187,7 @@ class GatewayKeeper:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._checkpoint.committed(Epoch(epoch)):
             if time.monotonic() > deadline or not self._epochs.empty():
-                return False  # the epoch after this one says it, too
+                return False  # the next epoch tells the gateway again
             time.sleep(LOOK_SECONDS)
         return True
 
@@ -197,7 +197,7 @@ class GatewayKeeper:
         try:
             ends = self._checkpoint.offsets(Epoch(epoch))
         except OSError:
-            return  # Spark has forgotten it: a later epoch says more
+            return  # Spark has forgotten the epoch: a later one tells the gateway
         for at, link in enumerate(self._links):
             with self._lock:
                 store = self._known[at].store
@@ -210,7 +210,7 @@ class GatewayKeeper:
             try:
                 self._note(at, link.calls.commit(note), epoch)
             except TetherError:
-                continue  # it is away: the next epoch says it again
+                continue  # it cannot be reached: the next epoch tells it again
 
     def end(self) -> None:
         """The query has stopped."""
@@ -219,7 +219,7 @@ class GatewayKeeper:
             self._thread.join(5)
         for link in self._links:
             if not self._lasts:
-                # If it does not answer, whoever runs it can make it forget the reader.
+                # If the gateway does not answer, its operator can make it forget the reader.
                 with contextlib.suppress(TetherError):
                     link.calls.forget(link.stream, self._reader)
             link.calls.close()

@@ -45,11 +45,11 @@ def same_again(rows: DataFrame) -> bool:
 
 
 _BY_ROWS = ("SubqueryAlias", "Project", "Filter", "Generate", "Union")
-"""Nodes of Spark's plans that make the same of a row, whatever rows come with it."""
+"""Nodes of Spark's plans whose result for a row does not depend on other rows."""
 
 
 def row_by_row(rows: DataFrame) -> bool:
-    """Whether each row of a plan is made of one row of a source, whatever rows come with it.
+    """Whether each row of a plan depends on one row of a source, and on no others.
 
     Only then are the rows of several epochs, taken as one epoch, the rows of each of them.
     """

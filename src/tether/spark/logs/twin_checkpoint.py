@@ -78,7 +78,7 @@ class TwinCheckpoint(SparkCheckpoint):
 
     Args:
         checkpoint: The query's.
-        compact_every: Spark sums up a list of files every so many entries.
+        compact_every: Spark joins a list of files at an interval of entries.
     """
 
     def __init__(self, checkpoint: str, compact_every: int = 10) -> None:

@@ -85,7 +85,7 @@ class Placed:
         # One shuffle can serve groupBy and slots only in operators of the session's own number.
         combining = [p.slots for p in prepared if p.combine is not None]
         fused = combining[0] if combining else prepared[0].slots
-        # Parcels are few and may be large: their bytes are to be counted.
+        # Parcels are few and may be large, so Spark must limit batches by their bytes.
         tune_epochs(session, fused, narrow=all(p.narrow and _folded(p) is None for p in prepared))
         for node, one in operators.items():
             seated = self._has_seats(node)

@@ -126,7 +126,7 @@ class AvailableRun:
     ) -> None:
         ahead, whole = self._ahead, told.manager.ahead <= told.manager.stable
         if ahead is not None and ahead.in_place and not whole:
-            # New buckets are still answered while late ones are put right.
+            # New buckets are still answered while late ones are corrected.
             if self._policy.stabilization == "suspend":
                 self._drop()
             else:

@@ -24,7 +24,7 @@ class BehindLoop:
     Args:
         runner: The lane behind.
         spool: Where its rows come from.
-        staleness: s: ``follow`` lets the part ahead go on while at most so many epochs wait here.
+        staleness: s: ``follow`` lets the part ahead go on while at most s epochs wait here.
     """
 
     def __init__(self, runner: Runner[SparkCluster], spool: Spool, staleness: int) -> None:

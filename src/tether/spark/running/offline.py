@@ -132,7 +132,7 @@ def _rescale(
         accept_damage=False,
     )
     held = OpenCommitLog(store, log.history, opened.end)
-    # As it is stored now: after commands before this one, and a start that died over one.
+    # The numbers as stored now: earlier commands count, and so does a start that died during one.
     known = Rescaling(operators, held, homes, manifest.query_id)
     there = {one.operator.name: one.before for one in known.changes()}
     before = there.get(operator, operators[operator].slots)

@@ -210,7 +210,7 @@ class SparkCluster:
                     raise BrokenOffError from error
                 self._reports.add("resent", "an executor died, its tasks were held back", epoch)
             except Exception as error:
-                # Spark flattens exceptions of tasks to text, so the text is all there is to go by.
+                # Spark turns exceptions of tasks into text, so only the text can be examined.
                 text = str(error)
                 if "CannotFoldError" in text and self._places.unfold():
                     self._fold = False
@@ -249,7 +249,7 @@ class SparkCluster:
         program = orders.program(node.name, epoch, self._turn, purpose)
         task = SlotTask(program, self._board, rows.parcels)
         schema = self._lane.operators[node].output_spark
-        if self._places.pinned:  # several executors: the shorter way is not tested with them
+        if self._places.pinned:  # the shorter way is not tested with several executors
             return rows.frame.mapInArrow(task, schema)
         return self._maps.mapped(rows.frame, task, schema)
 
