@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -74,24 +74,11 @@ AnyPoint = Point | TakeOverPoint | AheadPoint | RescalePoint
 
 DRIVER_POINTS: tuple[AnyPoint, ...] = (
     "during-rewind",
-    "after-note",
-    "after-twin-epoch",
-    "after-hold",
-    "after-twin-saved",
-    "after-announcing",
-    "after-take-over",
-    "after-note-removed",
-    "after-copy",
-    "after-tentative",
-    "before-undo",
-    "rescale-flushed",
-    "rescale-announced",
-    "rescale-written",
-    "rescale-recorded",
-    "rescale-settled",
-    "rescale-reopened",
     "after-job",
     "before-spark-commit",
+    *get_args(TakeOverPoint),
+    *get_args(AheadPoint),
+    *get_args(RescalePoint),
 )
 SLOT_STORE_POINTS: tuple[Point, ...] = ("store-append", "store-read")
 DRIVER_STORE_POINTS: tuple[Point, ...] = ("store-commit",)

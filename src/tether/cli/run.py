@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import msgspec
 import typer
 
 from tether.cli.answers import LatestPerKey
-from tether.cli.choosing import choose, default_slots, show_derivation
+from tether.cli.run_options import RunOptions, with_options
 from tether.cli.session import open_session
 from tether.core.errors import BadValueError
 from tether.observe.short_story import short_story
@@ -29,125 +28,46 @@ if TYPE_CHECKING:
 run = typer.Typer(help="Run a ready operator over a directory of files.", no_args_is_help=True)
 
 Input = Annotated[Path, typer.Option("--input", help="Directory of files to stream.")]
-PolicyText = Annotated[
-    str, typer.Option("--policy", help="For example approximate:max_state_error=1000.")
-]
-Backup = Annotated[str | None, typer.Option("--backup", help="Directory or URL of the backups.")]
-Checkpoint = Annotated[
-    str | None, typer.Option("--checkpoint", help="Spark's checkpoint directory.")
-]
-Slots = Annotated[int | None, typer.Option("--slots", help="Parallel copies of the operator.")]
-Master = Annotated[str, typer.Option("--master", help="Spark's master URL.")]
-FilesPerEpoch = Annotated[int, typer.Option("--files-per-epoch", help="Files read in one epoch.")]
-Answer = Annotated[Path | None, typer.Option("--answer", help="Write the answer here, as Parquet.")]
-Scope = Annotated[str, typer.Option("--arena-scope", help="node or executor.")]
-AcceptDamage = Annotated[
-    bool,
-    typer.Option(
-        "--accept-damage",
-        help="Go on though commit records of the backup are missing, with an infinite bound.",
-    ),
-]
-Accuracy = Annotated[
-    str | None,
-    typer.Option(
-        "--accuracy",
-        help="An accuracy instead of a policy, for example absolute:max_error=100,of=key.",
-    ),
-]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Print how the thresholds are derived; run nothing.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-WholeStory = Annotated[
-    bool, typer.Option("--story", help="With --json: every event of the story, backups included.")
-]
 
 
 @run.command()
+@with_options
 def counts(
+    options: RunOptions,
+    *,
     input_: Input,
     key: Annotated[list[str], typer.Option("--key", help="Key column; may be repeated.")],
     sums: Annotated[
         list[str] | None, typer.Option("--sum", help="Column to sum; may be repeated.")
     ] = None,
     divergence: Annotated[str, typer.Option("--divergence", help="l1, l2 or max.")] = "l1",
-    policy: PolicyText = "no-tolerance",
-    backup: Backup = None,
-    checkpoint: Checkpoint = None,
-    slots: Slots = None,
-    master: Master = "local[2,4]",
-    files_per_epoch: FilesPerEpoch = 1,
-    answer: Answer = None,
-    arena_scope: Scope = "node",
-    accept_damage: AcceptDamage = False,
-    accuracy: Accuracy = None,
-    explain: Explain = False,
-    as_json: AsJson = False,
-    story: WholeStory = False,
 ) -> None:
     """Counts and sums per key, over Parquet, JSON or CSV files."""
-    chosen = choose(policy, accuracy)  # a slip is cheaper before Spark starts
+    chosen = options.choose()  # a slip is cheaper before Spark starts
     from tether.algorithms.aggregate import KeyedAggregate  # noqa: PLC0415 - needs PySpark
 
     operator = KeyedAggregate(sums or (), divergence=chosen.divergence or divergence)
-    if explain:
-        show_derivation(chosen, operator, key, slots or default_slots(master), as_json=as_json)
+    if options.explain:
+        options.show(chosen, operator, key)
         return
-    session = open_session(master)
-    rows = _read(session, input_, files_per_epoch)
-    settings = _Settings(
-        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json, story
-    )
-    _stream(rows, operator, key, settings)
+    session = open_session(options.master)
+    _stream(_read(session, input_, options.files_per_epoch), operator, key, chosen.policy, options)
 
 
 @run.command()
-def wordcount(
-    input_: Input,
-    policy: PolicyText = "no-tolerance",
-    backup: Backup = None,
-    checkpoint: Checkpoint = None,
-    slots: Slots = None,
-    master: Master = "local[2,4]",
-    files_per_epoch: FilesPerEpoch = 1,
-    answer: Answer = None,
-    arena_scope: Scope = "node",
-    accept_damage: AcceptDamage = False,
-    accuracy: Accuracy = None,
-    explain: Explain = False,
-    as_json: AsJson = False,
-    story: WholeStory = False,
-) -> None:
+@with_options
+def wordcount(options: RunOptions, *, input_: Input) -> None:
     """How often each word comes in a directory of text files."""
-    chosen = choose(policy, accuracy, only="max")
+    chosen = options.choose(only="max")
     from tether.algorithms.word_count import WordCount, words  # noqa: PLC0415 - needs PySpark
 
-    if explain:
-        show_derivation(
-            chosen, WordCount(), ["word"], slots or default_slots(master), as_json=as_json
-        )
+    if options.explain:
+        options.show(chosen, WordCount(), ["word"])
         return
-    session = open_session(master)
+    session = open_session(options.master)
     _check_directory(input_)
-    lines = session.readStream.option("maxFilesPerTrigger", files_per_epoch).text(str(input_))
-    settings = _Settings(
-        chosen.policy, backup, checkpoint, slots, answer, arena_scope, accept_damage, as_json, story
-    )
-    _stream(words(lines), WordCount(), ["word"], settings)
-
-
-@dataclass
-class _Settings:
-    policy: Policy
-    backup: str | None
-    checkpoint: str | None
-    slots: int | None
-    answer: Path | None
-    arena_scope: str
-    accept_damage: bool
-    as_json: bool
-    whole_story: bool
+    reader = session.readStream.option("maxFilesPerTrigger", options.files_per_epoch)
+    _stream(words(reader.text(str(input_))), WordCount(), ["word"], chosen.policy, options)
 
 
 def _check_directory(path: Path) -> None:
@@ -177,34 +97,36 @@ def _read(session: SparkSession, path: Path, files_per_epoch: int) -> DataFrame:
     return reader.option("maxFilesPerTrigger", files_per_epoch).load(str(path))
 
 
-def _stream(rows: DataFrame, operator: Operator, key: list[str], settings: _Settings) -> None:
+def _stream(
+    rows: DataFrame, operator: Operator, key: list[str], policy: Policy, options: RunOptions
+) -> None:
     import tether  # noqa: PLC0415 - the public door, which needs PySpark
 
     latest = LatestPerKey(key)
     began = time.monotonic()
     query = (
         tether.stream(rows)
-        .apply(operator, key=key, parallelism=settings.slots)
+        .apply(operator, key=key, parallelism=options.slots)
         .start(
             latest,
-            tolerance=settings.policy,
-            backup=settings.backup,
-            checkpoint=settings.checkpoint,
+            tolerance=policy,
+            backup=options.backup,
+            checkpoint=options.checkpoint,
             trigger={"availableNow": True},
-            arena_scope=settings.arena_scope,  # type: ignore[arg-type]
-            accept_damage=settings.accept_damage,
+            arena_scope=options.arena_scope,  # type: ignore[arg-type]
+            accept_damage=options.accept_damage,
             faults=_faults(),
         )
     )
     query.awaitTermination()
     answer = latest.table()
-    if settings.answer is not None:
+    if options.answer is not None:
         import pyarrow.parquet as pq  # noqa: PLC0415 - only for this
 
-        pq.write_table(answer, settings.answer)
+        pq.write_table(answer, options.answer)
     seconds = time.monotonic() - began
-    summary = _summary(query, operator.name, answer.num_rows, seconds, whole=settings.whole_story)
-    if settings.as_json:
+    summary = _summary(query, operator.name, answer.num_rows, seconds, whole=options.story)
+    if options.as_json:
         print(json.dumps(summary))
     else:
         _show(summary)

@@ -44,7 +44,8 @@ class PartiallyActive(BasePolicy):
             from the newest snapshot. All others, copies among them, go on at once; rows are
             tentative, with the output fidelity of what is alive beside them, and are corrected.
         standby: Keep copies together on this number of executors, from which no slot speaks, so that
-            they survive a failure of all others at once. By default a copy is on any executor but its slot's.
+            they survive a failure of all others at once. By default a copy is on any executor but its
+            slot's.
         adapt: Measure the rates of slots as the query runs, and move copies, one at a time, when a new
             plan has more fidelity by so much (from 0 to 1). None: the plan stays.
         rates: Rows per second out of the slots of operators that read the source, by operator: one
