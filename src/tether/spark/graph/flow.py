@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
@@ -196,13 +197,11 @@ def pack(
     read = [(reading or {}).get(source, source.rows) for source in sources]
     if len(read) == 1:
         return read[0]
-    packed = None
+    packed = []
     for number, one in enumerate(read):
         inside = F.struct(*[F.col(f"`{name}`") for name in one.columns])
-        rows = one.select(F.lit(number).alias(ORIGIN), inside.alias(f"source_{number}"))
-        packed = rows if packed is None else packed.unionByName(rows, allowMissingColumns=True)
-    assert packed is not None
-    return packed
+        packed.append(one.select(F.lit(number).alias(ORIGIN), inside.alias(f"source_{number}")))
+    return reduce(lambda all_, rows: all_.unionByName(rows, allowMissingColumns=True), packed)
 
 
 def unpack(sources: Sequence[SourceNode], rows: DataFrame) -> dict[Node, DataFrame]:

@@ -88,10 +88,10 @@ class Placed:
         # Parcels are few and may be large, so Spark must limit batches by their bytes.
         tune_epochs(session, fused, narrow=all(p.narrow and _folded(p) is None for p in prepared))
         for node, one in operators.items():
-            seated = self._has_seats(node)
+            seating = self._seating_of(node)
             anchor: Anchor | None
-            if seated:
-                anchor = self._seated(node)
+            if seating is not None:
+                anchor = self._seated(node, seating)
             else:
                 anchor = None if has_one_executor(session) else self._anchor(node.slots)
             before = flow.upstream(node.parents)
@@ -107,7 +107,7 @@ class Placed:
             if safe or (one.combine is not None and node.slots != fused):
                 plan.unfuse()
             self._plans[node] = plan
-            if seated:
+            if seating is not None:
                 self.reseat(node.name, self.seats[node.name])
         if not fold:
             self.unfold()
@@ -117,11 +117,12 @@ class Placed:
         """Whether an epoch is broken off as soon as an executor dies."""
         self._held_back = HeldBack(session, hasty=hasty) if self._anchors else None
 
-    def _has_seats(self, node: OperatorNode) -> bool:
+    def _seating_of(self, node: OperatorNode) -> Seating | None:
+        """The plan of an operator's seats; None where it cannot have copies."""
         seating = self._seating
-        if seating is None:
-            return False
-        return bool(seating.copied.get(node.name)) or seating.plan.gain is not None
+        if seating is None or not (seating.copied.get(node.name) or seating.plan.gain is not None):
+            return None
+        return seating
 
     def reseat(self, operator: str, seats: Seats) -> None:
         """Send rows of an operator to these seats from now on."""
@@ -137,19 +138,18 @@ class Placed:
     def _make(self, number: int, name: str) -> Anchor:
         return Anchor(self._session, number, name, patience=0.0 if self._stays else PATIENCE)
 
-    def _seated(self, node: OperatorNode) -> Anchor | None:
+    def _seated(self, node: OperatorNode, seating: Seating) -> Anchor | None:
         """Place an operator's seats so that no copy sits beside its slot; try several times."""
         # A session with its own plans has its own places; see tether.testing.inprocess.
         own = getattr(self._session, "tether_places", None)
-        seating, seats = self._seating, self.seats.get(node.name)
-        assert seating is not None
+        seats = self.seats.get(node.name)
         if self._stays and seats is not None:
             if own is None:
                 self._anchors[node.name] = self._make(len(seats.runs), self._named(node))
             return self._anchors.get(node.name)
         copies = seating.copied.get(node.name, ())
         for attempt in range(TRIES):
-            number = self._number(node, len(copies), attempt)
+            number = self._number(node, seating.plan, len(copies), attempt)
             anchor = self._make(number, self._named(node)) if own is None else None
             places = anchor.places() if anchor is not None else own(number)  # type: ignore[misc]
             seats = seated(node.slots, copies, places, seating.plan.standby)
@@ -176,10 +176,8 @@ class Placed:
     def _named(self, node: OperatorNode) -> str:
         return f"{self._name}-{list(self._operators).index(node)}"
 
-    def _number(self, node: OperatorNode, copies: int, attempt: int) -> int:
+    def _number(self, node: OperatorNode, plan: CopyPlan, copies: int, attempt: int) -> int:
         """How many seats to place: more with every attempt, where some of them must be on standby."""
-        assert self._seating is not None
-        plan = self._seating.plan
         spare = SPARE if plan.gain is not None else 0
         own = getattr(self._session, "tether_executors", None)
         context = self._session.sparkContext

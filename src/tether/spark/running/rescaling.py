@@ -75,15 +75,14 @@ def lane_to_rescale(
         "No epoch has run.": runner is None,
         "After a loss the query is reading the stream again.": going_back or catching_up,
     }
-    for why, true in whys.items():
-        if true:
-            raise QueryRefusedError(
-                "The number of slots cannot be changed now.",
-                why=why,
-                do="Wait for an epoch, for example with processAllAvailable(), or stop the query and "
-                "change the number then: see tether rescale.",
-            )
-    assert runner is not None
+    found = [why for why, true in whys.items() if true]
+    if runner is None or found:
+        raise QueryRefusedError(
+            "The number of slots cannot be changed now.",
+            why=found[0],
+            do="Wait for an epoch, for example with processAllAvailable(), or stop the query and "
+            "change the number then: see tether rescale.",
+        )
     return runner
 
 
