@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.accounts import Account, Loss, SlotFacts
+from tether.core.accounts import Account, PricedLoss, SlotFacts
 from tether.core.amplification import Amplification, amplification_of
 from tether.core.bound import bound, bound_of_query
 from tether.core.budget import Budget
@@ -105,7 +105,7 @@ def accounts_of(
         for slot in range(copies):
             state, losses = policy.initial(), []
             for _ in range(failures[name][slot] if name in spread.losing else 0):
-                losses.append(Loss(epoch=0, at_most=policy.threshold(state, place)))
+                losses.append(PricedLoss(epoch=0, at_most=policy.threshold(state, place)))
                 state, _ = policy.step(state, Recovered(epoch=0), place)
             theta = policy.threshold(state, place) if name in spread.losing else 0.0
             facts.append(
@@ -172,7 +172,7 @@ def test_a_budget_is_not_wasted(links: dict[tuple[str, str], float], growth: dic
 
 def test_without_a_word_on_how_errors_spread_nothing_is_promised() -> None:
     lost = SlotFacts(
-        operator="a", slot=0, divergence=0.0, theta=5.0, losses=(Loss(epoch=1, at_most=5.0),)
+        operator="a", slot=0, divergence=0.0, theta=5.0, losses=(PricedLoss(epoch=1, at_most=5.0),)
     )
     other = SlotFacts(operator="b", slot=0, divergence=1.0, theta=5.0)
     now = bound([lost, other], budget=Budget(max_state_error=10))
@@ -192,7 +192,7 @@ def test_each_operator_with_a_budget_of_its_own() -> None:
             slot=0,
             divergence=1.0,
             theta=4.0,
-            losses=(Loss(epoch=1, at_most=4.0),),
+            losses=(PricedLoss(epoch=1, at_most=4.0),),
             placement=spread.placed("a", Placement(), shared=False),
         ),
         "b": SlotFacts(operator="b", slot=0, divergence=1.0, theta=4.0),
@@ -231,7 +231,7 @@ def test_what_one_operators_window_has_left_may_still_be_in_another() -> None:
     window = Hopping(4, "epochs")
 
     def spent(factor: float, kind: Any, now: float) -> float:
-        lost = Loss(epoch=1, at_most=5.0, position=1.0)
+        lost = PricedLoss(epoch=1, at_most=5.0, position=1.0)
         facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=5.0, losses=(lost,))
         budget = Budget(max_state_error=10)
         accounts = [
@@ -254,7 +254,7 @@ def test_a_loss_that_no_divergence_sees_counts_where_anything_may_come_of_it(
     *, exact: bool, saved: bool, lost: bool
 ) -> None:
     """A table of which the number of keys counts may lose all its values, at no cost."""
-    losses = (Loss(epoch=1, at_most=0.0),) if lost else ()
+    losses = (PricedLoss(epoch=1, at_most=0.0),) if lost else ()
     facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=0.0, losses=losses, saved=saved)
     accounts = [
         Account(operator="a", budget=Budget(), facts=(facts,), exact=exact),
@@ -272,7 +272,7 @@ def test_a_loss_that_no_divergence_sees_counts_where_anything_may_come_of_it(
 
 
 def test_lost_items_are_no_loss_that_a_divergence_has_not_seen() -> None:
-    fed = Loss(epoch=1, at_most=0.0, items=3)
+    fed = PricedLoss(epoch=1, at_most=0.0, items=3)
     facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=0.0, losses=(fed,))
     accounts = [Account(operator=name, budget=Budget(), facts=()) for name in "ab"]
     accounts[0] = Account(operator="a", budget=Budget(), facts=(facts,))

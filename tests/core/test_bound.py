@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.accounts import Account, Loss, SlotFacts, loss_at_most
+from tether.core.accounts import Account, PricedLoss, SlotFacts, loss_at_most
 from tether.core.amplification import amplification_of
 from tether.core.bound import Bound, bound, bound_of_query
 from tether.core.budget import Budget
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tether.policies.policy import Policy
 
 
-def facts(*losses: Loss, divergence: float | None = 0.0, theta: float = 10.0) -> SlotFacts:
+def facts(*losses: PricedLoss, divergence: float | None = 0.0, theta: float = 10.0) -> SlotFacts:
     return SlotFacts(
         operator="count",
         slot=0,
@@ -47,7 +47,13 @@ def test_unknown_divergence_counts_as_theta() -> None:
 
 def test_spent_at_risk_and_left() -> None:
     now = bound(
-        [facts(Loss(epoch=2, at_most=40.0), Loss(epoch=5, at_most=1.0, items=3), divergence=7.0)],
+        [
+            facts(
+                PricedLoss(epoch=2, at_most=40.0),
+                PricedLoss(epoch=5, at_most=1.0, items=3),
+                divergence=7.0,
+            )
+        ],
         budget=Budget(max_state_error=100),
     )
     assert (now.spent, now.at_risk, now.worst_now) == (41.0, 7.0, 48.0)
@@ -59,10 +65,10 @@ def test_spent_at_risk_and_left() -> None:
 
 def test_unreadable_backups_widen_the_bound_and_do_not_use_up_the_budget() -> None:
     budget = Budget(max_state_error=100)
-    now = bound([facts(Loss(epoch=2, at_most=50.0, extra=200.0))], budget=budget)
+    now = bound([facts(PricedLoss(epoch=2, at_most=50.0, extra=200.0))], budget=budget)
     assert (now.spent, now.left, now.extra, now.ceiling) == (250.0, 50.0, 200.0, 300.0)
     assert now.holds
-    gone = bound([facts(Loss(epoch=2, at_most=50.0, extra=math.inf))], budget=budget)
+    gone = bound([facts(PricedLoss(epoch=2, at_most=50.0, extra=math.inf))], budget=budget)
     assert (gone.spent, gone.ceiling, gone.left) == (math.inf, math.inf, 50.0)
 
 
@@ -77,17 +83,17 @@ def test_no_tolerance_promises_nothing_once_anything_is_lost() -> None:
     clean = facts(divergence=None, theta=theta)
     before = bound([clean], budget=policy.budget)
     assert (before.spent, before.worst_now) == (0.0, math.inf)
-    lost = Loss(epoch=3, at_most=loss_at_most(theta, None))
+    lost = PricedLoss(epoch=3, at_most=loss_at_most(theta, None))
     after = bound([facts(lost, divergence=None, theta=theta)], budget=policy.budget)
     assert (after.spent, after.left) == (math.inf, 0.0)
 
 
 def test_mini_batch_is_exact_unless_a_backup_was_unreadable() -> None:
     policy = MiniBatch()
-    lost = Loss(epoch=3, at_most=loss_at_most(0.0, None))
+    lost = PricedLoss(epoch=3, at_most=loss_at_most(0.0, None))
     exact = bound([facts(lost, divergence=0.0, theta=0.0)], budget=policy.budget)
     assert (exact.spent, exact.worst_now, exact.ceiling) == (0.0, 0.0, 0.0)
-    rotten = Loss(epoch=3, at_most=0.0, extra=8.0)
+    rotten = PricedLoss(epoch=3, at_most=0.0, extra=8.0)
     assert bound([facts(rotten, theta=0.0)], budget=policy.budget).spent == 8.0
 
 
@@ -97,7 +103,7 @@ def test_early_operators_count_as_often_as_their_errors_can_grow() -> None:
         slot=0,
         divergence=2.0,
         theta=5.0,
-        losses=(Loss(epoch=1, at_most=3.0),),
+        losses=(PricedLoss(epoch=1, at_most=3.0),),
     )
     last = SlotFacts(operator="sum", slot=0, divergence=0.0, theta=5.0)
     spread = amplification_of({"parse": 1.0, "sum": 1.0}, {("parse", "sum"): 100.0})
@@ -115,7 +121,7 @@ def test_copies_that_share_no_key_count_by_the_worst_of_them() -> None:
             slot=slot,
             divergence=1.0 + slot,
             theta=5.0,
-            losses=(Loss(epoch=1, at_most=4.0 - 3 * slot, items=2),),
+            losses=(PricedLoss(epoch=1, at_most=4.0 - 3 * slot, items=2),),
             placement=place,
         )
         for slot in (0, 1)
@@ -127,9 +133,9 @@ def test_copies_that_share_no_key_count_by_the_worst_of_them() -> None:
 
 def test_windows_forget_and_fade() -> None:
     losses = (
-        Loss(epoch=5, at_most=8.0, position=4.0, items=1),
-        Loss(epoch=26, at_most=4.0, position=25.0, items=1),
-        Loss(epoch=26, at_most=1.0),  # of unknown place: always counts
+        PricedLoss(epoch=5, at_most=8.0, position=4.0, items=1),
+        PricedLoss(epoch=26, at_most=4.0, position=25.0, items=1),
+        PricedLoss(epoch=26, at_most=1.0),  # of unknown place: always counts
     )
     budget = Budget(max_state_error=100)
     whole = bound([facts(*losses)], budget=budget)
@@ -174,7 +180,7 @@ def test_the_bound_of_approximate_is_never_above_its_budget(
             continue
         place, state, lost = slots[which]
         # The adversary: every loss comes when the divergence is just θ.
-        lost += (Loss(epoch=epoch, at_most=policy.threshold(state, place)),)
+        lost += (PricedLoss(epoch=epoch, at_most=policy.threshold(state, place)),)
         state, _ = policy.step(state, Recovered(epoch=epoch), place)
         slots[which] = (place, state, lost)
     now = bound(
@@ -201,7 +207,7 @@ def test_the_bound_of_approximate_is_never_above_its_budget(
 
 def test_what_unreadable_backups_cost_is_told_of_the_operator_and_in_the_worst_case() -> None:
     now = bound(
-        [facts(Loss(epoch=2, at_most=50.0, extra=200.0), divergence=5.0)],
+        [facts(PricedLoss(epoch=2, at_most=50.0, extra=200.0), divergence=5.0)],
         budget=Budget(max_state_error=100),
     )
     assert now.worst_now == 255.0
@@ -210,13 +216,13 @@ def test_what_unreadable_backups_cost_is_told_of_the_operator_and_in_the_worst_c
 
 
 def test_a_sum_of_losses_is_never_rounded_down() -> None:
-    tiny = Loss(epoch=5, at_most=2.0**-60)
-    now = bound([facts(Loss(epoch=2, at_most=1.0), tiny)], budget=Budget(max_state_error=100))
+    tiny = PricedLoss(epoch=5, at_most=2.0**-60)
+    now = bound([facts(PricedLoss(epoch=2, at_most=1.0), tiny)], budget=Budget(max_state_error=100))
     assert now.spent == math.nextafter(1.0, 2.0)
 
 
 def test_an_operator_that_is_exact_now_may_have_lost_something_before() -> None:
-    lost = facts(Loss(epoch=2, at_most=0.0, extra=5.0))
+    lost = facts(PricedLoss(epoch=2, at_most=0.0, extra=5.0))
     accounts = [
         Account(operator="count", budget=Budget(), facts=(lost,), exact=True),
         Account(operator="b", budget=Budget(), facts=(), exact=True),

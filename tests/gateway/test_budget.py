@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.accounts import Account, Loss, SlotFacts
+from tether.core.accounts import Account, PricedLoss, SlotFacts
 from tether.core.bound import bound_of_query
 from tether.core.budget import Budget
 from tether.core.placement import Placement
@@ -47,7 +47,7 @@ def test_what_a_source_lost_counts_once_however_many_operators_follow_it() -> No
         slot=0,
         divergence=0.0,
         theta=0.0,
-        losses=(Loss(epoch=0, at_most=0.0, items=7),),
+        losses=(PricedLoss(epoch=0, at_most=0.0, items=7),),
         pending_items=3,
         unacked_items=2,
     )

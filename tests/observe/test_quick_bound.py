@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tether.core.accounts import Account, Loss, SlotFacts
+from tether.core.accounts import Account, PricedLoss, SlotFacts
 from tether.core.amplification import amplification_of
 from tether.core.bound import bound_of_query
 from tether.core.budget import Budget
@@ -29,7 +29,7 @@ def accounts(draw: st.DrawFn) -> list[Account]:
                 slot=slot,
                 divergence=draw(st.one_of(st.none(), amounts)) if slot < 4 else 1.5,
                 theta=draw(amounts) if slot < 4 else 3.0,
-                losses=(Loss(epoch=1, at_most=draw(st.floats(0, 1e6))),) if slot == 2 else (),
+                losses=(PricedLoss(epoch=1, at_most=draw(st.floats(0, 1e6))),) if slot == 2 else (),
                 placement=place,
             )
             for slot in range(SMALL + 1)

@@ -16,7 +16,7 @@ def ended(**changes: object) -> World:
     scenario = Scenario(**{**given, "policy": Approximate(300, 20, 20), **changes})  # type: ignore[arg-type]
     world = World(scenario, [Fault(time=0.12, kind="slot", target=1)])
     world.run()
-    assert world.ledger.violations == []
+    assert world.book.violations == []
     return world
 
 

@@ -65,12 +65,12 @@ class SimulatorMachine(RuleBasedStateMachine):
     @invariant()
     def promises_are_kept(self) -> None:
         if self.world is not None:
-            assert self.world.ledger.violations == []
+            assert self.world.book.violations == []
 
     def teardown(self) -> None:
         if self.world is not None:
             self.world.run()
-            assert self.world.ledger.violations == []
+            assert self.world.book.violations == []
 
 
 TestSimulator = SimulatorMachine.TestCase

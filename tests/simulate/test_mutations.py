@@ -11,7 +11,7 @@ from tether.core.thresholds import initial_thresholds
 from tether.core.windows import Sliding
 from tether.policies.approximate import Approximate
 from tether.simulate import Fault, Scenario
-from tether.simulate.slot import Slot
+from tether.simulate.item_slot import ItemSlot
 
 from .promises import check
 from .test_theorems import adversarial, worst_moments
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tether.core.placement import Placement
     from tether.core.thresholds import Thresholds
     from tether.policies.window_effects import WindowedState
-    from tether.simulate.slot import Step
+    from tether.simulate.item_slot import Step
     from tether.simulate.store import Record
 
 
@@ -31,7 +31,7 @@ class NeverHalving(Approximate):
         return initial_thresholds(self.budget, placement)
 
 
-class CommitsBeforeTheBackup(Slot):
+class CommitsBeforeTheBackup(ItemSlot):
     def finish(self, step: Step) -> Iterator[float | None]:
         record = self.to_save(step)
         self.commit(step)
@@ -39,24 +39,24 @@ class CommitsBeforeTheBackup(Slot):
             yield from self.write(record)
 
 
-class DoesNotCountPendingItems(Slot):
+class DoesNotCountPendingItems(ItemSlot):
     def most_pending(self) -> float:
         return float("inf")
 
 
-class GoesOnBeforeTheCountIsDurable(Slot):
+class GoesOnBeforeTheCountIsDurable(ItemSlot):
     def write(self, record: Record) -> Iterator[float | None]:
         if not self.up:
             return
         yield from super().write(record)
 
 
-class BacksUpTooLittle(Slot):
+class BacksUpTooLittle(ItemSlot):
     def to_save(self, step: Step) -> Record | None:
         return super().to_save(step._replace(backup=None))
 
 
-class KeepsToItselfWhatAWindowGaveBack(Slot):
+class KeepsToItselfWhatAWindowGaveBack(ItemSlot):
     """Uses the larger θ, and leaves the smaller one in the store."""
 
     def to_save(self, step: Step) -> Record | None:
@@ -71,13 +71,13 @@ class KeepsToItselfWhatAWindowGaveBack(Slot):
         return known[-1] if known else self.world.scenario.policy.initial()
 
 
-class AcceptsAllOutputsAtOnce(Slot):
+class AcceptsAllOutputsAtOnce(ItemSlot):
     def remember(self, policy_state: WindowedState) -> None:
         super().remember(policy_state)
         self.outbox.gamma = 10_000.0
 
 
-def broken(slot_type: type[Slot], scenario: Scenario, faults: list[Fault]) -> None:
+def broken(slot_type: type[ItemSlot], scenario: Scenario, faults: list[Fault]) -> None:
     check(scenario, faults)  # the real one keeps every promise in the same history
     with pytest.raises(AssertionError):
         check(scenario, faults, slot_type)

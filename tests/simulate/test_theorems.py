@@ -63,7 +63,7 @@ def aimed(scenario: Scenario, schedule: list[tuple[Fault, int]]) -> list[Fault]:
 @given(scenario=scenarios, schedule=schedules)
 def test_any_history_stays_within_the_bounds(scenario: Scenario, schedule: list) -> None:
     world = check(scenario, aimed(scenario, schedule))
-    if not world.ledger.tolls or scenario.policy.budget == Approximate(0).budget:
+    if not world.book.tolls or scenario.policy.budget == Approximate(0).budget:
         assert all(world.state_error(op) == 0 for op in range(scenario.operators))
         assert world.outputs == world.ideal_outputs
 
@@ -88,7 +88,7 @@ def adversarial(budget: tuple[float, float, float], **changes: object) -> Scenar
 @pytest.mark.parametrize("budget", [(2000, 30, 30), (2000, 0, 0), (100, 200, 3), (0, 0, 0)])
 def test_the_worst_moments_and_the_largest_items(budget: tuple, outcome: str) -> None:
     world = check(adversarial(budget), worst_moments(outcome))
-    assert len(world.ledger.tolls) >= 20  # far more failures than halvings of any of these
+    assert len(world.book.tolls) >= 20  # far more failures than halvings of any of these
     if outcome == "nothing" and budget[:2] == (2000, 30):
         assert world.state_error(0) > budget[0] / 8  # the adversary does get something
 
@@ -111,8 +111,8 @@ def test_dying_in_recovery_any_number_of_times_never_loses_count(outcome: str, t
         while slot.life == life:
             world.clock.step()
     world.run()
-    assert world.ledger.violations == []
-    assert len([toll for toll in world.ledger.tolls if toll.slot == 0]) == 1
+    assert world.book.violations == []
+    assert len([toll for toll in world.book.tolls if toll.slot == 0]) == 1
     assert slot.policy_state.failures == 1 + times * (outcome == "whole")
 
 
@@ -133,7 +133,7 @@ def test_recovering_twice_is_recovering_once(
 
     assert lose_and_recover() == lose_and_recover()
     world.clock.run()
-    assert world.ledger.violations == []
+    assert world.book.violations == []
 
 
 @settings(max_examples=15)
@@ -175,7 +175,7 @@ def test_what_any_sliding_window_loses_is_within_the_bounds(
     policy = Approximate(*budget, window=Sliding(length))
     scenario = adversarial((0, 0, 0), policy=policy, rounds=12, seed=seed)
     world = check(scenario, aimed(scenario, schedule))
-    if not world.ledger.tolls:
+    if not world.book.tolls:
         assert world.state_error(0) == 0
 
 
@@ -190,7 +190,7 @@ def test_a_hopping_window_gives_the_thresholds_back_at_its_end() -> None:
     assert min(seen.values()) == fresh.theta / 4
     assert world.slots[0].limits == fresh
     world.check_end()
-    assert world.ledger.violations == []
+    assert world.book.violations == []
 
 
 def test_what_is_under_way_at_a_loss_never_overtakes_what_is_sent_again() -> None:

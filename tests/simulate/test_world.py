@@ -14,7 +14,7 @@ from tether.policies.approximate import Approximate
 from tether.simulate import Fault, Scenario, Timing, World, draw_faults, simulate
 from tether.simulate.clock import Clock
 from tether.simulate.faults import SHARES
-from tether.simulate.recovery import readable_failures
+from tether.simulate.item_recovery import readable_failures
 
 
 def scenario(**changes: object) -> Scenario:
@@ -59,8 +59,8 @@ def test_every_kind_of_fault_does_what_it_says(kind: str) -> None:
     ]
     world = World(setting, faults)
     world.run()
-    assert world.ledger.violations == []
-    lost = [toll.slot for toll in world.ledger.tolls]
+    assert world.book.violations == []
+    lost = [toll.slot for toll in world.book.tolls]
     expected = {
         "slot": [1, 2, 3],
         "node": [0, 1, 2, 3, 2, 3],
@@ -118,7 +118,7 @@ def test_items_that_a_test_injects_are_part_of_the_truth() -> None:
     world = World(scenario(operators=2), [])
     world.inject(1, np.array([[3, 3], [5, 4]]))
     world.run()
-    assert world.ledger.violations == []
+    assert world.book.violations == []
     assert world.state_error(0) == world.state_error(1) == 0
 
 

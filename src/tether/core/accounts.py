@@ -12,7 +12,7 @@ from tether.core.placement import Placement
 from tether.core.windows import Window  # noqa: TC001
 
 
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
+class PricedLoss(msgspec.Struct, frozen=True, kw_only=True):
     """One loss of a slot's resident state, and the most that it can have cost.
 
     Args:
@@ -25,7 +25,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         position: Position of the loss in the window's unit; None counts in every window.
 
     Example:
-        >>> Loss(epoch=7, at_most=20.0).extra
+        >>> PricedLoss(epoch=7, at_most=20.0).extra
         0.0
     """
 
@@ -64,7 +64,7 @@ class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
     divergence: float | None
     theta: float
     failures: Failures = Failures(0)
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[PricedLoss, ...] = ()
     pending_items: int = 0
     unacked_items: float = 0
     inherited: float = 0.0

@@ -1,6 +1,6 @@
 """The bound: how wrong the answer can be, from facts about each slot.
 
-Every loss of resident state is written down as a ``Loss`` with the most that it can have cost. The
+Every loss of resident state is written down as a ``PricedLoss`` with the most that it can have cost. The
 sum of these is what the operator's state can be wrong by now; what the slots carry above their
 backups is what it would be wrong by in addition if all of them died at this moment. In a query of
 several operators, what one has lost shows in those after it: as often as ``Amplification`` says, and
@@ -104,10 +104,10 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     ``operators``.
 
     Example:
-        >>> from tether.core.accounts import Loss, SlotFacts
+        >>> from tether.core.accounts import PricedLoss, SlotFacts
         >>> from tether.core.budget import Budget
         >>> one = SlotFacts(operator="count", slot=0, divergence=5.0, theta=25.0, failures=1,
-        ...                 losses=(Loss(epoch=3, at_most=40.0),))
+        ...                 losses=(PricedLoss(epoch=3, at_most=40.0),))
         >>> now = bound([one], budget=Budget(max_state_error=100))
         >>> now.spent, now.worst_now, now.left, now.ceiling
         (40.0, 45.0, 60.0, 100.0)
@@ -195,9 +195,9 @@ def bound(
         amplification: How errors spread between several operators; without it that is not known.
 
     Example:
-        >>> from tether.core.accounts import Loss, SlotFacts, loss_at_most
+        >>> from tether.core.accounts import PricedLoss, SlotFacts, loss_at_most
         >>> from tether.policies.no_tolerance import NoTolerance
-        >>> gone = Loss(epoch=3, at_most=loss_at_most(float("inf"), None))
+        >>> gone = PricedLoss(epoch=3, at_most=loss_at_most(float("inf"), None))
         >>> facts = SlotFacts(operator="count", slot=0, divergence=None, theta=float("inf"),
         ...                   failures=1, losses=(gone,))
         >>> bound([facts], budget=NoTolerance().budget).spent
@@ -227,10 +227,10 @@ def bound_of_query(
         only: The operator whose state is asked for; by default all of them.
 
     Example:
-        >>> from tether.core.accounts import Loss, SlotFacts
+        >>> from tether.core.accounts import PricedLoss, SlotFacts
         >>> from tether.core.amplification import amplification_of
         >>> from tether.core.budget import Budget
-        >>> lost = Loss(epoch=3, at_most=2.0)
+        >>> lost = PricedLoss(epoch=3, at_most=2.0)
         >>> facts = SlotFacts(operator="a", slot=0, divergence=0.0, theta=5.0, losses=(lost,))
         >>> first = Account(operator="a", budget=Budget(max_state_error=10), facts=(facts,))
         >>> second = Account(operator="b", budget=Budget(max_state_error=7), facts=())

@@ -19,7 +19,7 @@ from tether.core.thresholds import operator_share
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tether.core.accounts import Account, Loss
+    from tether.core.accounts import Account, PricedLoss
     from tether.core.amplification import Amplification
     from tether.core.budget import Budget
     from tether.core.windows import Window
@@ -156,7 +156,7 @@ def of_copies(account: Account, slots: Sequence[Exact]) -> Exact:
     return max(slots) if apart else add_up(slots)
 
 
-def weight_of(loss: Loss, window: Window | None, now: float | None) -> float:
+def weight_of(loss: PricedLoss, window: Window | None, now: float | None) -> float:
     """How much of a loss still counts, from 0 to 1; it fades where the policy has a window."""
     if window is None or now is None or loss.position is None:
         return 1.0

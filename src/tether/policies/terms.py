@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tether.core.accounts import Loss
+from tether.core.accounts import PricedLoss
 from tether.core.ids import Failures
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def terms_of(policy: Policy, placement: Placement) -> str:
 
 def counted(
     records: Iterable[LossRecord], policy: Policy, placement: Placement, window: Window | None
-) -> tuple[Loss, ...]:
+) -> tuple[PricedLoss, ...]:
     """A slot's losses as the bound under a policy counts them: all, in full, and each once.
 
     What was lost under the policy's own terms is paid from its budget, as far as that goes. An exact
@@ -75,7 +75,7 @@ def counted(
             allowed = _allowed(policy, placement, Failures(place))
         paid = min(record.at_most, allowed)
         losses.append(
-            Loss(
+            PricedLoss(
                 epoch=record.epoch,
                 at_most=paid,
                 extra=record.extra + _rest(record.at_most, paid),

@@ -27,7 +27,7 @@ def outside(world: World) -> list[str]:
         return []
     windows = _windows(world)
     measures = {str(copy): Measure(scenario.norm) for copy in range(scenario.copies)}
-    failures = [Failure(epoch=0, what="as planned")] if world.ledger.tolls else []
+    failures = [Failure(epoch=0, what="as planned")] if world.book.tolls else []
     found = []
     for operator in range(scenario.operators):
         verdict = judge(
@@ -78,7 +78,7 @@ def _reached(key: int, operators: int, each: int, keys: int) -> list[int]:
 
 def _told(world: World, operator: int) -> list[Told]:
     """The answers of an operator's copies, and what was told of them."""
-    scenario, tolls = world.scenario, world.ledger.tolls
+    scenario, tolls = world.scenario, world.book.tolls
     slots = world.slots[operator * scenario.copies : (operator + 1) * scenario.copies]
     before = (operator + 1) * scenario.copies
     # Items that an earlier operator had sent and that were not received do not arrive here.
@@ -92,6 +92,6 @@ def _told(world: World, operator: int) -> list[Told]:
             promised = float(scenario.policy.budget.max_state_error)
             told.append(Told(epoch=number, answer=answer, spent=promised, items_lost=lost))
     now = {str(s.copy): dict(enumerate(s.sums.values().tolist())) for s in slots}
-    spent = math.inf if ends else world.ledger.bound().operators[operator].spent
+    spent = math.inf if ends else world.book.bound().operators[operator].spent
     told.append(Told(epoch=len(ends), answer=now, spent=spent, items_lost=lost))
     return told

@@ -161,9 +161,9 @@ def simulate(
 
 def summarise(world: World, schedule: list[Fault], wall_seconds: float) -> Report:
     """The report of a world that has come to its end."""
-    scenario, ledger, budget = world.scenario, world.ledger, world.scenario.policy.budget
-    reported = ledger.bound().spent
-    ledger.check("state lost, against what is reported", ledger.lost[0], reported)
+    scenario, book, budget = world.scenario, world.book, world.scenario.policy.budget
+    reported = book.bound().spent
+    book.check("state lost, against what is reported", book.lost[0], reported)
     kinds = [fault.kind for fault in schedule]
     seconds = {
         what: sum(slot.seconds[what] for slot in world.slots)
@@ -172,7 +172,7 @@ def summarise(world: World, schedule: list[Fault], wall_seconds: float) -> Repor
     return Report(
         scenario=scenario,
         faults={kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
-        losses=len(ledger.tolls),
+        losses=len(book.tolls),
         events=world.clock.events,
         items=scenario.copies * scenario.rounds * scenario.batch,
         virtual_seconds=world.clock.now,
@@ -182,15 +182,15 @@ def summarise(world: World, schedule: list[Fault], wall_seconds: float) -> Repor
         writes=dict(world.store.writes),
         state_error=tuple(world.state_error(op) for op in range(scenario.operators)),
         most_state_error=scenario.most_state_error,
-        lost=ledger.lost,
+        lost=book.lost,
         promised=(budget.max_state_error, budget.max_lost_items, budget.max_unacked_items),
         reported=reported,
         lost_outputs=world.ideal_outputs - world.outputs,
         most_lost_outputs=scenario.most_lost_outputs,
         torn=world.torn,
-        violations=tuple(ledger.violations),
-        recovery_seconds=tuple(toll.seconds for toll in ledger.tolls),
-        loss_times=tuple(toll.time for toll in ledger.tolls),
-        state_lost=tuple(toll.state for toll in ledger.tolls),
-        thetas=tuple(toll.allowed.theta for toll in ledger.tolls),
+        violations=tuple(book.violations),
+        recovery_seconds=tuple(toll.seconds for toll in book.tolls),
+        loss_times=tuple(toll.time for toll in book.tolls),
+        state_lost=tuple(toll.state for toll in book.tolls),
+        thetas=tuple(toll.allowed.theta for toll in book.tolls),
     )

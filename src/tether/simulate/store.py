@@ -112,7 +112,7 @@ def _readable(record: Record) -> bool:
     return True
 
 
-class BackupStore:
+class ItemStore:
     """Servers that take one transfer at a time, each after a fixed latency.
 
     Args:

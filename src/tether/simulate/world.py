@@ -8,12 +8,12 @@ import numpy as np
 
 from tether.core.windows import Sliding
 from tether.simulate.clock import Clock
+from tether.simulate.item_slot import ItemSlot, outputs
 from tether.simulate.items import AMOUNT, KEY, mark
 from tether.simulate.judged import outside
-from tether.simulate.ledger import Ledger
 from tether.simulate.outbox import Outbox
-from tether.simulate.slot import Slot, outputs
-from tether.simulate.store import BackupStore
+from tether.simulate.store import ItemStore
+from tether.simulate.toll_book import TollBook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,17 +41,17 @@ class World:
         >>> from tether.simulate.scenario import Scenario
         >>> world = World(Scenario(copies=2, policy=Approximate(100)), [])
         >>> world.run()
-        >>> world.state_error(0), world.ledger.violations
+        >>> world.state_error(0), world.book.violations
         (0.0, [])
     """
 
     def __init__(
-        self, scenario: Scenario, faults: Iterable[Fault], slot_type: type[Slot] = Slot
+        self, scenario: Scenario, faults: Iterable[Fault], slot_type: type[ItemSlot] = ItemSlot
     ) -> None:
         self.scenario, timing = scenario, scenario.timing
         self.clock = Clock()
-        self.ledger = Ledger(scenario)
-        self.store = BackupStore(
+        self.book = TollBook(scenario)
+        self.store = ItemStore(
             scenario.slots,
             latency=timing.store_latency,
             bandwidth=timing.store_bandwidth,
@@ -191,7 +191,7 @@ class World:
 
     # ---- faults --------------------------------------------------------------------------------
 
-    def log(self, slot: Slot) -> SlotLog:
+    def log(self, slot: ItemSlot) -> SlotLog:
         """All that is durable of a slot."""
         return self.store.logs[slot.number]
 
@@ -219,12 +219,12 @@ class World:
         start = fault.target // size * size
         return range(start, min(start + size, self.scenario.slots))
 
-    def kill(self, slot: Slot, life: int, outcome: Outcome) -> None:
+    def kill(self, slot: ItemSlot, life: int, outcome: Outcome) -> None:
         """Let a slot die, unless that life has already ended."""
         if slot.life == life:
             slot.die(outcome)
 
-    def back(self, slot: Slot) -> None:
+    def back(self, slot: ItemSlot) -> None:
         """A slot has recovered: its senders send again what was not acknowledged."""
         if slot.operator == 0:
             self.sources[slot.copy].resend()
@@ -233,14 +233,14 @@ class World:
             if before.up:
                 before.outbox.resend()
 
-    def committed(self, slot: Slot) -> None:
+    def committed(self, slot: ItemSlot) -> None:
         """A slot has committed an epoch: within θ."""
         divergence = slot.sums.state.divergence()
         if divergence > slot.limits.theta:
             divergence = slot.sums.state.divergence(exact=True)
-        self.ledger.check(f"divergence of slot {slot.number}", divergence, slot.limits.theta)
+        self.book.check(f"divergence of slot {slot.number}", divergence, slot.limits.theta)
 
-    def answered(self, slot: Slot, answers: dict[float, Array]) -> None:
+    def answered(self, slot: ItemSlot, answers: dict[float, Array]) -> None:
         """Note answers of windows; the first answer counts, as later ones are made after a loss."""
         for end, answer in answers.items():
             self.answers.setdefault((slot.number, end), answer)
@@ -256,14 +256,14 @@ class World:
 
     def check_end(self) -> None:
         """Compare the answer with that of a run without failures."""
-        scenario, check = self.scenario, self.ledger.check
+        scenario, check = self.scenario, self.book.check
         idle = all(s.up and s.outbox.idle for s in self.slots)
         if not (idle and all(source.idle for source in self.sources)):
-            self.ledger.violations.append("the stream did not come to its end")
+            self.book.violations.append("the stream did not come to its end")
         window = scenario.policy.window
         if isinstance(window, Sliding):
             # The states hold all of the stream, so the promise is about what each window lost.
-            self.ledger.check_sliding(window)
+            self.book.check_sliding(window)
             return
         for operator in range(scenario.operators):
             error = self.state_error(operator)
@@ -275,7 +275,7 @@ class World:
         for end, ideal in self.ideal_answers.items():
             self._check_window(end, ideal)
         if idle:
-            self.ledger.violations += outside(self)
+            self.book.violations += outside(self)
 
     def _check_window(self, end: float, ideal: Array) -> None:
         for operator in range(self.scenario.operators):
@@ -284,8 +284,8 @@ class World:
             for slot in self.slots[first : first + self.scenario.copies]:
                 answer = self.answers.get((slot.number, end))
                 if answer is None:
-                    self.ledger.violations.append(f"window {end:g} of slot {slot.number} is lost")
+                    self.book.violations.append(f"window {end:g} of slot {slot.number} is lost")
                 else:
                     error += slot.sums.distance(answer, ideal[operator, slot.copy])
             what = f"error of operator {operator} in the window that ends at {end:g}"
-            self.ledger.check(what, error, self.scenario.most_state_error)
+            self.book.check(what, error, self.scenario.most_state_error)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tether.backup.recorded import UNTOLD
-from tether.core.accounts import Account, Loss, SlotFacts
+from tether.core.accounts import Account, PricedLoss, SlotFacts
 from tether.core.bound import Bound, bound_of_query
 from tether.core.ids import DRIVERS, Epoch, Failures, Slot, each_slot
 from tether.engine.query.commit_entries import InForce
@@ -218,7 +218,7 @@ class Ledger:
         records = self._losses[slot].values()
         losses = counted(records, self._policy, self._placement, self._window) if records else ()
         if slot in self._untold:
-            losses += (Loss(epoch=Epoch(0), at_most=math.inf),)
+            losses += (PricedLoss(epoch=Epoch(0), at_most=math.inf),)
         return SlotFacts(
             operator=self.operator,
             slot=slot,

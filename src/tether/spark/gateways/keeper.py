@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import fsspec
 
-from tether.core.accounts import Loss, SlotFacts
+from tether.core.accounts import PricedLoss, SlotFacts
 from tether.core.errors import QueryRefusedError, TetherError
 from tether.core.ids import Epoch, Failures, Slot
 from tether.observe.facts import GatewayNow
@@ -149,7 +149,7 @@ class GatewayKeeper:
                 theta=0.0,
                 failures=Failures(status.failures),
                 losses=tuple(
-                    Loss(epoch=Epoch(0), at_most=0.0, items=loss.at_most)
+                    PricedLoss(epoch=Epoch(0), at_most=0.0, items=loss.at_most)
                     for loss in status.losses
                     if loss.last > status.readers[self._reader].since
                 ),

@@ -17,20 +17,20 @@ from tether.policies.events import Recovered
 from tether.policies.instructions import RecordFailures
 from tether.protocols.items import ReceiverState, recovered, replay
 from tether.simulate.items import count, cut
-from tether.simulate.ledger import Toll
 from tether.simulate.store import Price, Record
 from tether.simulate.sums import add_up
+from tether.simulate.toll_book import Toll
 
 if TYPE_CHECKING:
     from tether.simulate.clock import Doing
+    from tether.simulate.item_slot import ItemSlot
     from tether.simulate.items import Run
-    from tether.simulate.slot import Slot
     from tether.simulate.store import SlotLog
     from tether.state.segment import Array
 
 
 class Fallen(NamedTuple):
-    """The contents of a slot when it was lost; only the ledger knows them."""
+    """The contents of a slot when it was lost; only the book knows them."""
 
     time: float
     position: float
@@ -46,7 +46,7 @@ class Fallen(NamedTuple):
     unacked: int
 
 
-def recover(slot: Slot) -> Doing:
+def recover(slot: ItemSlot) -> Doing:
     """Bring a lost slot back from what is durable."""
     world = slot.world
     clock, log, policy = world.clock, world.log(slot), world.scenario.policy
@@ -84,7 +84,7 @@ def recover(slot: Slot) -> Doing:
     world.back(slot)
 
 
-def _book(slot: Slot, fallen: Fallen, number: int, durable: list[Run]) -> None:
+def _book(slot: ItemSlot, fallen: Fallen, number: int, durable: list[Run]) -> None:
     """Compare the slot before the loss, with what it was processing, to the recovered one."""
     saved = {n for run in durable for n in range(run.first, run.last + 1)}
     pending = cut(fallen.runs, fallen.processed + 1, fallen.received)
@@ -102,7 +102,7 @@ def _book(slot: Slot, fallen: Fallen, number: int, durable: list[Run]) -> None:
     expected = add_up(gone_on, cut(durable, above + 1, 1 << 62))
     actual = add_up(slot.sums.values(), slot.runs)
     price = slot.world.log(slot).account.get(fallen.life)
-    slot.world.ledger.loss(
+    slot.world.book.loss(
         Toll(
             slot=slot.number,
             time=fallen.time,

@@ -33,9 +33,9 @@ from tether.protocols.items import (
     TakeItems,
     receive,
 )
+from tether.simulate.item_recovery import Fallen, recover
 from tether.simulate.items import AMOUNT, KEY, Run, count, cut
 from tether.simulate.outbox import Outbox
-from tether.simulate.recovery import Fallen, recover
 from tether.simulate.store import Record
 from tether.simulate.sums import Sums, encode
 
@@ -65,7 +65,7 @@ class Step(NamedTuple):
     """Whether something besides state must be durable first: drops, or the number of failures."""
 
 
-class Slot:
+class ItemSlot:
     """One copy of one operator.
 
     Args:

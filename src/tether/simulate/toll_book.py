@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tether.core.accounts import Loss, SlotFacts
+from tether.core.accounts import PricedLoss, SlotFacts
 from tether.core.bound import bound
 from tether.core.ids import Epoch, Slot
 from tether.simulate.scenario import operator_name
@@ -43,7 +43,7 @@ class Toll:
 
 
 @dataclass
-class Ledger:
+class TollBook:
     """Adds up losses and checks them against the budget, loss by loss."""
 
     scenario: Scenario
@@ -94,9 +94,9 @@ class Ledger:
     def bound(self) -> Bound:
         """The bound as a query would report it from these losses; see ``tether.core.bound``."""
         scenario = self.scenario
-        losses: dict[int, list[Loss]] = {}
+        losses: dict[int, list[PricedLoss]] = {}
         for toll in self.tolls:
-            lost = Loss(epoch=Epoch(0), at_most=toll.allowed.theta, items=toll.items)
+            lost = PricedLoss(epoch=Epoch(0), at_most=toll.allowed.theta, items=toll.items)
             losses.setdefault(toll.slot, []).append(lost)
         facts = [
             SlotFacts(
