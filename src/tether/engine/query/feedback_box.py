@@ -90,7 +90,7 @@ class _Sender:
 
 
 class FeedbackBox:
-    """Feedback by receiving operator; used by the threads of all parts of a query.
+    """Feedback by receiving operator; used by the threads of all lanes of a query.
 
     Args:
         apart: Whether receivers and senders run at different epochs, with separate logs.
@@ -155,8 +155,8 @@ class FeedbackBox:
         """Before a commit, make durable what the policy asks for; return entries for the record.
 
         Args:
-            store: The part's.
-            operators: The part's.
+            store: The lane's.
+            operators: The lane's.
             statuses: Their reports of the epoch.
             epoch: Its number.
             query_id: Id of the query.
@@ -235,10 +235,10 @@ class FeedbackBox:
         """Load the waiting items that an earlier run of the query left; return the losses.
 
         Args:
-            store: Of the part.
+            store: The lane's.
             history: Its commits.
             operators: Its operators.
-            committed: Its last committed epoch. Where the query has two parts, the receivers' part
+            committed: Its last committed epoch. Where the query has two lanes, the receivers' lane
                 is resumed first.
         """
         with self._lock:

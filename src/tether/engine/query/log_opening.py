@@ -34,7 +34,7 @@ class OpenedLog(NamedTuple):
     """All that lie in the store."""
 
 
-def marks_for(checkpoint: str, part: int, address: StoreAddress | None) -> list[LogMark]:
+def marks_for(checkpoint: str, lane: int, address: StoreAddress | None) -> list[LogMark]:
     """Further places where the end of a lane's log is stored, the most reliable one first.
 
     That is Spark's checkpoint, if Python can reach it; and a file beside the log itself, which at least
@@ -42,7 +42,7 @@ def marks_for(checkpoint: str, part: int, address: StoreAddress | None) -> list[
     """
     if address is None:
         return []
-    name = "commits.json" if part == 0 else f"commits-{part}.json"
+    name = "commits.json" if lane == 0 else f"commits-{lane}.json"
     marks = []
     for url, options in ((f"{checkpoint}/tether", {}), (address.url, address.storage_options)):
         try:
@@ -78,7 +78,7 @@ def open_log(
     Args:
         store: The log's store, locked.
         log: As it was read.
-        policies: Of the part's operators.
+        policies: Those of the lane's operators.
         marks: Further places where its end is stored.
         expected: What is known from other places.
         every_epoch: Whether every epoch leaves a record from now on.

@@ -1,8 +1,8 @@
 """How far the two ends of a feedback loop may drift apart (AF-Stream 2019 §6, after Petuum).
 
 An operator that gets feedback is *ahead*; those that its rows flow to are *behind*. Under BSP every
-epoch runs through both before the next begins. Under SSP the ahead part may run up to ``staleness``
-epochs further while the behind part is still at work: the feedback used in epoch e is then that of
+epoch runs through both before the next begins. Under SSP the lane ahead may run up to ``staleness``
+epochs further while the lane behind is still at work: the feedback used in epoch e is then that of
 epoch e - 1 - staleness or newer. ASP is SSP with a limit that is due to space only.
 """
 
@@ -14,7 +14,7 @@ from tether.core.checks import count
 from tether.core.errors import BadValueError
 
 MOST_AHEAD = 64
-"""Epochs that ASP lets wait between the two parts: rows of each lie in the checkpoint directory."""
+"""Epochs that ASP lets wait between the two lanes: rows of each are in the checkpoint directory."""
 
 
 class Consistency(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class Consistency(msgspec.Struct, frozen=True):
 
     @property
     def splits(self) -> bool:
-        """Whether the loop runs as two parts at different paces."""
+        """Whether the loop runs as two lanes at different paces."""
         return self.staleness > 0
 
 
@@ -65,7 +65,7 @@ def SSP(staleness: int) -> Consistency:  # noqa: N802
 
 
 def ASP() -> Consistency:  # noqa: N802
-    """Asynchronous: the ahead part waits only when space runs out.
+    """Asynchronous: the lane ahead waits only when space runs out.
 
     Example:
         >>> ASP().staleness == MOST_AHEAD

@@ -169,7 +169,7 @@ def evaluate(
 
     Args:
         nodes: Nodes to build, parents before children.
-        given: Rows that are there already: of sources, or of another part of the query.
+        given: Rows that are there already: of sources, or of another lane.
         run: Makes an operator's output from its input.
         keep: Called with every node's rows; may cache them.
     """

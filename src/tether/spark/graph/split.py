@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Cut(NamedTuple):
-    """The parts of a query, ahead first, and the nodes whose rows go from one to the other."""
+    """The lanes of a query, the one ahead first, and the nodes whose rows go from it to the other."""
 
     nodes: list[list[Node]]
     sinks: list[list[tuple[Node, Sink]]]
@@ -21,7 +21,7 @@ class Cut(NamedTuple):
 
 
 def split(query: PreparedQuery) -> Cut:
-    """One part under BSP; else the operators that get feedback, with all before them, go ahead.
+    """One lane under BSP; else the operators that get feedback, with all before them, go ahead.
 
     Raises:
         QueryRefusedError: The query has no feedback loop, or loops that cannot be cut at one place.
@@ -57,5 +57,5 @@ def split(query: PreparedQuery) -> Cut:
 
 
 def operators_of(cut: Cut) -> list[list[OperatorNode]]:
-    """The operators of each part."""
+    """The operators of each lane."""
     return [[n for n in nodes if isinstance(n, OperatorNode)] for nodes in cut.nodes]

@@ -1,8 +1,8 @@
-"""Rows between two parts of a query that run at different paces: in the checkpoint directory.
+"""Rows between two lanes of a query: in the checkpoint directory.
 
 Durable before Spark commits the epoch that made them, so a driver that dies loses none. They are
 written over and over in a ring of staleness + 2 places: before a place is used again, the epoch that
-was there has been done by the part behind.
+was there has been done by the lane behind.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Spool:
 
     Args:
         checkpoint: Spark's checkpoint directory.
-        boundary: Nodes whose rows go from the part ahead to the one behind.
-        query: Says how far the parts may be apart.
+        boundary: Nodes whose rows go from the lane ahead to the one behind.
+        query: Says how far the lanes may be apart.
     """
 
     def __init__(self, checkpoint: str, boundary: Sequence[Node], query: PreparedQuery) -> None:
@@ -33,7 +33,7 @@ class Spool:
         self._places = query.consistency.staleness + 2
 
     def sinks(self) -> list[tuple[Node, Sink]]:
-        """Sinks of the part ahead that write what the one behind will read."""
+        """Sinks of the lane ahead that write what the one behind will read."""
         return [(node, self._writer(number)) for number, node in enumerate(self._boundary)]
 
     def _writer(self, number: int) -> Sink:
@@ -43,7 +43,7 @@ class Spool:
         return write
 
     def read(self, session: SparkSession, epoch: int) -> dict[Node, DataFrame]:
-        """The rows that the part behind gets in an epoch."""
+        """The rows that the lane behind gets in an epoch."""
         return {
             node: session.read.parquet(self._path(number, epoch))
             for number, node in enumerate(self._boundary)

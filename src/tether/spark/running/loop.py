@@ -1,4 +1,4 @@
-"""The part behind a feedback loop, run on a separate thread, a bounded number of epochs behind."""
+"""The lane behind a feedback loop, run on a separate thread, a bounded number of epochs behind."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class BehindLoop:
-    """Runs the epochs of the part behind, in order, as the part ahead leaves their rows.
+    """Runs the epochs of the lane behind, in order, as the lane ahead leaves their rows.
 
     Args:
         runner: The lane behind.
         spool: Where its rows come from.
-        staleness: s: ``follow`` lets the part ahead go on while at most s epochs wait here.
+        staleness: s: ``follow`` lets the lane ahead go on while at most s epochs wait here.
     """
 
     def __init__(self, runner: Runner[SparkCluster], spool: Spool, staleness: int) -> None:
@@ -46,10 +46,10 @@ class BehindLoop:
         self._await(epoch - 1 - self._staleness)
 
     def follow(self, epoch: Epoch) -> None:
-        """Take the rows of an epoch; returns when the part ahead may run the next one.
+        """Take the rows of an epoch; returns when the lane ahead may run the next one.
 
         Raises:
-            TetherError: The part behind has failed.
+            TetherError: The lane behind has failed.
         """
         with self._changed:
             self._done = min(

@@ -1,4 +1,4 @@
-"""The backup stores of a query: one for each part, locked together."""
+"""The backup stores of a query: one for each lane, locked together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tether.spark.graph.prepared import PreparedQuery
 
 BEHIND = "behind"
-"""Folder of the part behind a feedback loop, whose epochs are counted separately."""
+"""Folder of the lane behind a feedback loop, whose epochs are counted separately."""
 
 
 class OpenStore(NamedTuple):
@@ -31,13 +31,13 @@ class OpenStore(NamedTuple):
 
 
 def open_stores(query: PreparedQuery, owner: str) -> list[OpenStore | None]:
-    """Lock the store of each part, and check that it holds this program's state."""
-    parts = operators_of(split(query))
+    """Lock the store of each lane, and check that it holds this program's state."""
+    lanes = operators_of(split(query))
     if query.store_address is None:
-        return [None for _ in parts]
+        return [None for _ in lanes]
     opened: list[OpenStore | None] = []
     try:
-        for number, nodes in enumerate(parts):
+        for number, nodes in enumerate(lanes):
             address = query.store_address
             if number:
                 address = msgspec.structs.replace(address, url=f"{address.url}/{BEHIND}")
