@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PROGRAM = "from tether.sources.gateway.processes import part; part()"
+END_SECONDS = 60.0
+"""Longest time, in seconds, for a process to end in good order."""
 LOOK_SECONDS = 0.2
 """How often it looks whether all processes are there."""
 _PATHS = ("store", "certificate", "key")
@@ -153,7 +155,7 @@ class _Part:
         """In good order: its input ends."""
         if self._process is not None:
             with contextlib.suppress(OSError):
-                self._process.communicate(timeout=60)
+                self._process.communicate(timeout=END_SECONDS)
 
     def _say(self, words: object) -> None:
         assert self._process is not None

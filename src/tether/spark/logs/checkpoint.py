@@ -28,6 +28,9 @@ from tether.sql.checkpoints import settle_checkpoints
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+COMMIT_SECONDS = 60.0
+"""Longest time, in seconds, that Spark's own entry of an epoch is waited for."""
+
 _ENTRY = re.compile(r"\.?(?P<number>\d+)(?P<compact>\.compact)?(\.crc)?$")
 _NOTE = "tether/rewinding.json"
 

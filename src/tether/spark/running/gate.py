@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from tether.core.ids import Epoch
+from tether.engine.deadline import Deadline
+from tether.spark.logs.checkpoint import COMMIT_SECONDS
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
-
-COMMIT_SECONDS = 60.0
-"""Seconds to wait for Spark's own entry of an epoch that main has finished."""
 
 
 class Gate:
@@ -74,9 +72,9 @@ class Gate:
         if self.in_epoch or not self.held:
             return False
         # Spark writes its entry just after main has left the epoch.
-        deadline = time.monotonic() + COMMIT_SECONDS
+        deadline = Deadline(COMMIT_SECONDS)
         while last >= 0 and not self._committed(last):
-            if self._over() or time.monotonic() > deadline:
+            if self._over() or deadline.passed:
                 return False
             self._changed.wait(0.01)
         return not self.in_epoch

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 from tether.chaos.faults import reach
 from tether.core.errors import BadValueError, QueryRefusedError
 from tether.core.ids import epoch_after
+from tether.engine.deadline import Deadline
 from tether.engine.query.rescaling import Rescaling, numbers_there, report_rescaled
 from tether.engine.query.splitting import Change, refusal, stored
 from tether.spark.graph.resized import resized
+from tether.spark.logs.checkpoint import COMMIT_SECONDS
 from tether.spark.running.ending import spark_committed
 
 if TYPE_CHECKING:
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.005
 """Seconds between checks whether Spark has committed an epoch."""
-COMMIT_SECONDS = 60.0
-"""Longest time, in seconds, for Spark to commit an epoch."""
 
 
 def as_moved(query: PreparedQuery, stores: Sequence[OpenStore | None]) -> PreparedQuery:
@@ -150,9 +150,9 @@ def await_spark(runner: Runner[SparkCluster], checkpoint: str) -> None:
     Raises:
         QueryRefusedError: It does not.
     """
-    deadline, epoch = time.monotonic() + COMMIT_SECONDS, runner.committed_epoch
+    deadline, epoch = Deadline(COMMIT_SECONDS), runner.committed_epoch
     while not _committed(runner, checkpoint, epoch):
-        if time.monotonic() > deadline:
+        if deadline.passed:
             raise QueryRefusedError(
                 "The number of slots cannot be changed now.",
                 why=f"Spark has not committed epoch {epoch}.",
