@@ -260,7 +260,7 @@ def _fail_once(session: SparkSession, work: Path, case: Case) -> dict[str, float
 
 
 class Feeder(threading.Thread):
-    """Writes an epoch's file every so many seconds."""
+    """Writes an epoch's file at a fixed interval of seconds."""
 
     def __init__(self, folder: Path, tables: list[pa.Table], first: int, every: float) -> None:
         super().__init__(daemon=True)

@@ -85,8 +85,8 @@ def learn(
     Args:
         trace: What to learn from.
         budget: Θ; None: no fault tolerance.
-        failures: With ``everything`` False: so many local workers die at once, after a tenth of the
-            stream, as in the paper. True: so many times all slots lose their memory.
+        failures: With ``everything`` False: the number of local workers that die at once, after a
+            tenth of the stream, as in the paper. True: how often all slots lose their memory.
         lost_items: L: rows that a source that cannot replay would lose, dropped here by hand, half
             of them with the first failure and half of the rest with each later one.
         everything: See ``failures``.

@@ -165,7 +165,7 @@ def _produce(process: GatewayProcess, name: str, stop: threading.Event) -> int:
 
 
 def _await_rows(process: GatewayProcess, more: int) -> float:
-    """Wait until so many more rows have come; gives l."""
+    """Wait until ``more`` further rows have come; gives l."""
     calls, start = GatewayCalls(process.flight), None
     while True:
         try:

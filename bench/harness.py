@@ -97,8 +97,8 @@ class Experiment:
     ) -> None:
         """Run every contender once per round; each round begins with another one.
 
-        Before the first round its first contender runs once without being counted: whoever comes
-        first would else pay for Spark's own warming up. A contender that is not here is left out
+        Before the first round its first contender runs once without being counted: otherwise the
+        first contender would pay for Spark's own warming up. A contender that is not here is left out
         with a line that says why. Repeats that the log holds are not run again. May be called
         again, for other contenders, and with ``repeats`` of their own where less is at stake.
         """

@@ -107,7 +107,7 @@ class Feed(threading.Thread):
         self.keys: list[NDArray[np.int64]] = []
 
     def give(self, number: int = 1) -> None:
-        """Write so many files now."""
+        """Write a number of files now."""
         with self._lock:
             for _ in range(number):
                 keys = self._random.integers(0, KEYS, self._rows)

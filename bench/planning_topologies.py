@@ -74,7 +74,7 @@ def against_optimum(seeds: list[int]) -> Small:
 
 
 def seconds_of_large(slots: int, seed: int) -> float:
-    """Time of a structure-aware plan of a third of so many slots, bound left out."""
+    """Time of a structure-aware plan for a third of the slots, without the bound."""
     topology = _large(slots, seed)
     model = model_of(topology)
     began = time.monotonic()
@@ -83,7 +83,7 @@ def seconds_of_large(slots: int, seed: int) -> float:
 
 
 def _large(slots: int, seed: int) -> Topology:
-    """A topology of exactly so many slots, of the paper's numbers of operators."""
+    """A topology with exactly this number of slots, and the paper's numbers of operators."""
     each = Specification(
         operators=(8, 10), slots=(slots // 14, slots // 7), skew=0.1, structure="general", joins=0.5
     )

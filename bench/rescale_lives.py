@@ -106,7 +106,8 @@ def _drive(work: Path) -> None:
         slots = plan["moves"].get(str(epoch))
         done = json.loads(moved.read_text()) if moved.exists() else []
         if slots is not None and epoch not in done and query.slots():
-            moved.write_text(json.dumps([*done, epoch]))  # it is tried once, whoever dies over it
+            # It is tried once, also if a process dies in it.
+            moved.write_text(json.dumps([*done, epoch]))
             query.rescale("sums", slots)
         if not (feed / file.name).exists():
             os.link(file, feed / file.name)

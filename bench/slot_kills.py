@@ -252,7 +252,7 @@ def serve(slot: Slot, pipe: Connection) -> None:
 
 
 def kill_many(root: Path, *, kills: int, seed: int) -> Tally:
-    """Lives with both divergences and several bounds, until so many kills have struck."""
+    """Lives with both divergences and several bounds, until a number of kills have struck."""
     tally, number = Tally(), 0
     while tally.kills < kills:
         divergence, theta = [("l1", 4_000.0), ("max", 60.0), ("l1", 800.0)][number % 3]

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from tether.state.segment import Array
 
 ROWS = 600_000
-"""Rows an epoch, in the short form too: it takes about a second, as with a trigger of one. What a policy
-costs is so many milliseconds an epoch (``cost_ms``), so shorter epochs keep less, longer ones more."""
+"""Rows an epoch, in the short form too: it takes about a second, as with a trigger of one. A policy
+costs a number of milliseconds an epoch (``cost_ms``), so shorter epochs keep less, longer ones more."""
 NONE, APPROXIMATE = "none", "approximate"
 SETTLING = 8
 """Epochs of each query before pairs count: Java compiles what it runs often for that long and longer."""
 STALL = 3.0
-"""An epoch that takes so many times the median has met something that is not ours to measure."""
+"""An epoch that takes this many times the median was disturbed by something else on the machine."""
 THE_PAPERS = 1e4
 """Θ of the paper's word count (experiment 1), in counts of one word."""
 EXACT = {

@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 1_000
 
 
 class Files(StatefulSourcePartition):
-    """Every so many-th file of a folder, a thousand rows at a time."""
+    """Every n-th file of a folder, a thousand rows at a time."""
 
     def __init__(self, paths: list[Path], columns: list[str], done: int) -> None:
         self._paths, self._columns = paths, columns

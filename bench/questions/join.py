@@ -37,7 +37,7 @@ class Join(Question):
     def tables(self) -> Iterator[pa.Table]:
         """Packets of both links, the right one's first.
 
-        A file's row groups hold one side each, so that whoever reads one side alone skips the other.
+        A file's row groups hold one side each, so that a reader of one side skips the other.
         """
         scenario = self.scenario
         found = packets(

@@ -1,4 +1,4 @@
-"""In which order cells run: whoever stops early has seen a little of everything."""
+"""In which order cells run: a run that stops early has seen a little of everything."""
 
 from __future__ import annotations
 

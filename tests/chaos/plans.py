@@ -71,7 +71,7 @@ def strike_one_after_the_other(points: Sequence[Any], *, apart: int = 1) -> Plan
 
 
 def strike_after_loss(action: Any) -> Plan:
-    """State is lost, and whoever brings it back is struck, twice."""
+    """State is lost, and the process that restores it is struck, twice."""
 
     def plan(injector: Injector, workload: Workload, point: Any) -> None:
         lose_all(injector, workload, 4)

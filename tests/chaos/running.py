@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EPOCHS = 7
 BOUNDS = ("spent", "worst_now", "ceiling", "items_lost")
 RESTARTS = 6
-"""More than any cell needs: whoever stops more often does not get on."""
+"""More than any cell needs: a cell that stops more often makes no progress."""
 
 
 @dataclass

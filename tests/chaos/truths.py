@@ -134,7 +134,7 @@ def true_models(tables: list[pa.Table]) -> list[Answer]:
 
 
 def models(output: Output, epochs: int) -> list[Answer]:
-    """The eldest and the newest model in use in each epoch."""
+    """The oldest and the newest model in use in each epoch."""
     answers: list[Answer] = []
     for epoch in range(epochs):
         used = [row["model"] for row in output if row["epoch"] == epoch]

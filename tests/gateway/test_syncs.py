@@ -122,7 +122,7 @@ def test_who_comes_to_a_file_that_was_closed_meanwhile_does_not_wait(
 def test_after_a_failure_no_sync_succeeds_before_what_was_waiting_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The descriptor that has told of the failure says that all is well to whoever has it next."""
+    """The descriptor that has told of the failure reports no error to its next user."""
     log = log_at(tmp_path / "log")
     file = log.write(run_of(1)).file
     with monkeypatch.context() as broken:

@@ -24,7 +24,7 @@ GO_ON = "go on"
 
 
 class HeldRun(Run):
-    """Waits before a batch, so that whoever is to strike before it cannot come too late."""
+    """Waits before a batch, so that a strike before it cannot come too late."""
 
     held = 0
 

@@ -105,7 +105,7 @@ def test_a_half_made_arena_is_refused(arena: Arena, identity: Identity) -> None:
 
 @pytest.mark.parametrize("left", ["whole", "not-finished", "no-head", "only-lock", "nothing"])
 def test_what_is_left_of_an_arena_is_discarded(arena: Arena, identity: Identity, left: str) -> None:
-    """Whoever makes or removes one may be killed at any step; the memory is given back all the same."""
+    """A process that makes or removes one may be killed at any step; the memory is given back."""
     fill(arena)
     arena.header.slot.words[MAGIC_WORD] *= left != "not-finished"
     arena.release()

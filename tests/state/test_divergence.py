@@ -95,7 +95,7 @@ def test_small_integers_are_exact() -> None:
 @settings(max_examples=60)
 @given(data=st.data())
 def test_not_asked_exactly_it_is_a_bound_from_above(norm: str, dtype: str, data: Any) -> None:
-    """Whoever backs up by the bound is never late, however the two ways of measuring alternate."""
+    """Backing up by the bound is never late, however the two ways of measuring alternate."""
     state = SlotState.heap()
     vector = state.vector("v", 6, dtype=dtype, divergence=norm)
     durable = vector.values.copy()

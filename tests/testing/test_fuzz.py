@@ -1,4 +1,4 @@
-"""Random programs: built alike from one number, right where nothing happens, and faults are seen."""
+"""Random programs: one number builds one program, it is right without failures, and faults are seen."""
 
 from __future__ import annotations
 
