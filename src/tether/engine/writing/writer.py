@@ -134,10 +134,10 @@ class SlotWriter:
         cause = instruction.cause
         whole = whole or self._slot in self.program.control.in_doubt
         if whole or needs_compaction(memory):
-            exports = state.export_full()
+            exports = state.export_full(0.0 if whole else instruction.rounding)
             cause = cause if whole else "compaction"
         else:
-            exports = state.export(instruction.target)
+            exports = state.export(instruction.target, instruction.rounding)
         if not exports:
             return None, memory
         after = state.divergence(exact=True)

@@ -33,7 +33,7 @@ MOST_FILES = 512
 """Most files for that; opening more would take longer than it saves."""
 
 MOST_BYTES = 1 << 29
-"""Most bytes of an epoch's columns. Tasks hold what they fold in memory, where Spark can write to disk."""
+"""Most bytes of an epoch's columns: tasks hold in memory what they fold, and Spark can use the disk."""
 
 _FILE = re.compile(
     r"path: (.*?), range: (\d+)-(\d+), partition values: (\[.*?\])(?=, path: |$)", re.DOTALL
