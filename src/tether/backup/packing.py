@@ -1,7 +1,7 @@
 """Numbers of a frame in as few bytes as hold them, and exactly the same numbers when it is read.
 
-State is kept in numbers of 64 bits, few of which need so many: counters and positions are small, and
-where a policy lets backups be rounded, a number is a small multiple of a power of two. What is
+State is kept in numbers of 64 bits, few of which need so many: counters and gaps of positions are small,
+and where a policy lets backups be rounded, a number is a small multiple of a power of two. What is
 written is then one, two or four bytes a number. Nothing is rounded here: a column that would not come
 back bit by bit is written as it is.
 """
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PACKED = b"tether.packed"
-"""Metadata of a packed column: what it was."""
+"""Metadata of a packed column: how."""
+
+_WHOLE, _GAPS, _FLOATS = b"whole", b"gaps", b"floats"
+"""Whole numbers; those that only rise, by their gaps; floats, by their number of steps."""
 
 WORTH_BYTES = 512
 """Fewest bytes that a column must save; to say how it is packed takes some itself."""
@@ -36,6 +39,8 @@ class _Plan(NamedTuple):
     kind: pa.DataType
     exponent: int | None
     """Of a column of floats."""
+    gaps: bool
+    """Whether what is written is by how much each number is above the one before."""
 
 
 def packed(batches: Sequence[pa.RecordBatch]) -> tuple[Sequence[pa.RecordBatch], bool]:
@@ -80,14 +85,18 @@ def _unpacked(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
     if kind is None:
         return field, column
     values = _numbers(column, f"i{field.type.bit_width // 8}")
-    if kind == b"f8":
+    if kind == _FLOATS:
         exponent = int(told.pop(STEP))
         if exponent not in _EXPONENTS:
             raise ValueError(f"a step of 2**{exponent} is impossible")
         values = np.ldexp(values.astype(np.float64), exponent)
-    elif kind != b"i8":
-        raise ValueError(f"{kind!r} is no type of numbers")
-    wide = _column(values.astype(kind.decode()))
+    elif kind == _GAPS:
+        values = np.cumsum(values, dtype=np.int64)
+    elif kind == _WHOLE:
+        values = values.astype(np.int64)
+    else:
+        raise ValueError(f"{kind!r} is no way to pack numbers")
+    wide = _column(values)
     return pa.field(field.name, wide.type, field.nullable, told or None), wide
 
 
@@ -97,29 +106,39 @@ def _plan(batches: Sequence[pa.RecordBatch], at: int) -> _Plan | None:
     if 7 * rows < WORTH_BYTES or any(batch.column(at).null_count for batch in batches):
         return None
     exponent = None
-    if pa.types.is_floating(field.type) and STEP in (field.metadata or {}):
+    if pa.types.is_float64(field.type) and STEP in (field.metadata or {}):
         exponent = int(field.metadata[STEP])
-        if not pa.types.is_float64(field.type) or exponent not in _EXPONENTS:
+        if exponent not in _EXPONENTS:
             return None
     elif not pa.types.is_int64(field.type):
         return None
-    least = most = 0
-    for batch in batches:
-        values = _whole(batch, at, exponent)
-        if values is None:
-            return None
-        if len(values):
-            least, most = min(least, int(values.min())), max(most, int(values.max()))
-    for width, kind in _WIDTHS:
-        if -(1 << 8 * width - 1) <= least and most < 1 << 8 * width - 1:
-            return _Plan(kind, exponent) if (8 - width) * rows >= WORTH_BYTES else None
-    return None
+    width, kind = 8, pa.int64()
+    steps = exponent is not None
+    plan = None
+    for gaps in (False,) if steps else (False, True):
+        columns = [_whole(batch, at, exponent, gaps=gaps) for batch in batches]
+        if any(column is None for column in columns):
+            continue
+        least = min(int(c.min()) for c in columns if c is not None and len(c))
+        most = max(int(c.max()) for c in columns if c is not None and len(c))
+        for narrow, kind in _WIDTHS:
+            if -(1 << 8 * narrow - 1) <= least and most < 1 << 8 * narrow - 1:
+                if narrow < width and (8 - narrow) * rows >= WORTH_BYTES:
+                    width, plan = narrow, _Plan(kind, exponent, gaps)
+                break
+    return plan
 
 
-def _whole(batch: pa.RecordBatch, at: int, exponent: int | None) -> NDArray[np.int64] | None:
+def _whole(
+    batch: pa.RecordBatch, at: int, exponent: int | None, *, gaps: bool
+) -> NDArray[np.int64] | None:
     """A column as whole numbers; None if that would not give back the same bits."""
     if exponent is None:
-        return _numbers(batch.column(at), "i8")
+        values: NDArray[np.int64] = _numbers(batch.column(at), "i8")
+        if not gaps or not len(values):
+            return values
+        found = np.diff(values, prepend=0)
+        return found if found.min() >= 0 else None  # nor where a difference has wrapped around
     given = _numbers(batch.column(at), "f8")
     with np.errstate(over="ignore"):
         steps = np.ldexp(given, -exponent)
@@ -131,7 +150,7 @@ def _whole(batch: pa.RecordBatch, at: int, exponent: int | None) -> NDArray[np.i
 
 
 def _packed_field(field: pa.Field, plan: _Plan) -> pa.Field:
-    kind = b"i8" if plan.exponent is None else b"f8"
+    kind = _FLOATS if plan.exponent is not None else _GAPS if plan.gaps else _WHOLE
     return field.with_type(plan.kind).with_metadata({**(field.metadata or {}), _PACKED: kind})
 
 
@@ -140,7 +159,7 @@ def _packed_batch(
 ) -> pa.RecordBatch:
     columns = list(batch.columns)
     for at, plan in plans.items():
-        whole = _whole(batch, at, plan.exponent)
+        whole = _whole(batch, at, plan.exponent, gaps=plan.gaps)
         assert whole is not None
         columns[at] = _column(whole.astype(f"i{plan.kind.bit_width // 8}"))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
