@@ -53,7 +53,11 @@ class Case:
                 pipeline.lose_all()
             answer = pipeline.run(rows)
         assert answer is not None
-        return {**self.score(answer), "backups": pipeline.backups()}
+        return {
+            **self.score(answer),
+            "backups": pipeline.backups(),
+            "backup_bytes": pipeline.backup_bytes(),
+        }
 
 
 def heavy_hitters(quick: bool, seed: int) -> Case:

@@ -27,6 +27,7 @@ import msgspec
 import pyarrow as pa
 
 from tether.backup.frames import Frame, FrameHeader
+from tether.backup.packing import packed, unpacked
 from tether.core.errors import BackupUnreadableError, BadValueError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ Compression = Literal["none", "lz4", "zstd"]
 
 MAGIC = b"TETHFR"
 VERSION = 1
+PACKED_VERSION = 2
+"""Of frames with numbers in fewer bytes (:mod:`tether.backup.packing`), which older code cannot read."""
 MAX_HEAD_BYTES = 1 << 16
 """Longest possible head; a length field with a larger value is damaged."""
 TRAILER = struct.Struct("<4sI")
@@ -100,16 +103,20 @@ def encode_frame(
 ) -> list[bytes | pa.Buffer]:
     """Turn a frame into buffers to be written one after the other.
 
-    Uncompressed state is not copied: the buffers are those of the batches, which must not change
-    before they have been written.
+    Uncompressed state is not copied, but for numbers that fit into fewer bytes: the buffers are those of
+    the batches, which must not change before they have been written.
 
     Raises:
         BadValueError: the header or the batches could not be read back if they were written.
     """
     table: list[_PartEntry] = []
     payload: list[bytes | pa.Buffer] = []
+    version = VERSION
     for name, batches in parts.items():
-        stream = _encode_part(name, batches, compression)
+        _check_schemas(name, batches)
+        shorter, changed = packed(batches)
+        version = PACKED_VERSION if changed else version
+        stream = _encode_part(shorter, compression)
         size = sum(map(len, stream))
         table.append(_PartEntry(name, size))
         payload.extend(stream)
@@ -119,7 +126,7 @@ def encode_frame(
         payload_crc = crc32(piece, payload_crc)
     head = _encode_head(_Head(header, table))
     padding = bytes(_aligned(PREFIX_BYTES + len(head)) - PREFIX_BYTES - len(head))
-    checked = _PREFIX.pack(MAGIC, VERSION, len(head), sum(map(len, payload)), payload_crc, 0)
+    checked = _PREFIX.pack(MAGIC, version, len(head), sum(map(len, payload)), payload_crc, 0)
     checked = checked[:_PREFIX_CHECKED]
     head_crc = crc32(padding, crc32(head, crc32(checked)))
     start = b"".join([checked, struct.pack("<I", head_crc), head, padding])
@@ -144,20 +151,22 @@ class _Pieces(io.RawIOBase):
         return len(piece)
 
 
+def _check_schemas(name: str, batches: Sequence[pa.RecordBatch]) -> None:
+    if any(batch.schema != batches[0].schema for batch in batches):
+        raise BadValueError(
+            f"The batches of part {name!r} have different schemas.",
+            why="A part is one Arrow stream, and a stream has one schema.",
+            do="Give each schema a part of its own.",
+        )
+
+
 def _encode_part(
-    name: str, batches: Sequence[pa.RecordBatch], compression: Compression
+    batches: Sequence[pa.RecordBatch], compression: Compression
 ) -> list[bytes | pa.Buffer]:
     sink = _Pieces()
     if batches:
-        schema = batches[0].schema
-        if any(batch.schema != schema for batch in batches):
-            raise BadValueError(
-                f"The batches of part {name!r} have different schemas.",
-                why="A part is one Arrow stream, and a stream has one schema.",
-                do="Give each schema a part of its own.",
-            )
         options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-        with pa.ipc.new_stream(pa.PythonFile(sink), schema, options=options) as writer:
+        with pa.ipc.new_stream(pa.PythonFile(sink), batches[0].schema, options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
     return sink.pieces
@@ -194,8 +203,8 @@ def decode_prefix(data: bytes | memoryview) -> Prefix:
     magic, version, head_bytes, payload_bytes, payload_crc, head_crc = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise _unreadable("It does not begin as a frame does.")
-    if version != VERSION:
-        raise _unreadable(f"Its format is {version}; this version of Tether reads {VERSION}.")
+    if version not in (VERSION, PACKED_VERSION):
+        raise _unreadable(f"Its format is {version}; this version reads up to {PACKED_VERSION}.")
     if head_bytes > MAX_HEAD_BYTES:
         raise _unreadable(f"Its head claims to be {head_bytes} bytes long.")
     return Prefix(head_bytes, payload_bytes, payload_crc, head_crc)
@@ -280,6 +289,7 @@ def _decode_part(entry: _PartEntry, stream: pa.Buffer) -> list[pa.RecordBatch]:
         batches = list(pa.ipc.open_stream(source))
         for batch in batches:
             batch.validate(full=True)
+        batches = [unpacked(batch) for batch in batches]
         left_over = stream.size - source.tell()
     # For damaged streams Arrow raises many classes (its own, OSError, MemoryError, ...).
     except Exception as error:

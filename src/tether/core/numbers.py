@@ -19,6 +19,9 @@ Exact = Fraction | float
 
 NOTHING = Fraction(0)
 
+STEP = b"tether.step"
+"""Metadata of an Arrow column of floats: all are multiples of two to the power of this."""
+
 
 def exactly(number: float) -> Exact:
     """A float as an exact number."""

@@ -58,6 +58,9 @@ class Approximate(BasePolicy):
             backup would be needed at once. With 0, a backup writes every changed entry, although most
             of them have changed little. With 0.5, the default, it writes the entries that have changed
             most, often only a few, and half of θ is free again.
+        rounding: Fraction of θ by which floats may be rounded in backups, so that they take fewer
+            bytes; 0, the default, writes them as they are. What is rounded off counts as divergence from
+            then on: θ = rounding + drift, and nothing else of the guarantee changes.
         heal: ``Barrier(interval)``: after each interval all slots save their whole state, so that there
             is an exact state to go back to. After a loss a second run, the twin, starts from it in the
             background and reads the stream again. When the twin takes over, nothing is lost any more:
@@ -74,7 +77,7 @@ class Approximate(BasePolicy):
         >>> policy.step(fresh, EpochApplied(epoch=1, divergence=90.0, items=5), place)[1]
         ()
         >>> policy.step(fresh, EpochApplied(epoch=2, divergence=101.0, items=5), place)[1]
-        (BackUpState(target=50.0, cause='theta', wait=True),)
+        (BackUpState(target=50.0, cause='theta', wait=True, rounding=0.0),)
         >>> failed, _ = policy.step(fresh, Recovered(epoch=3), place)
         >>> policy.threshold(failed, place)
         50.0
@@ -87,20 +90,23 @@ class Approximate(BasePolicy):
     window: Window | None = None
     early: float = 1.0
     backup_target: float = 0.5
+    rounding: float = 0.0
     heal: Barrier | None = None
 
     def __post_init__(self) -> None:
         budget = self.budget
         for name in ("max_state_error", "max_lost_items", "max_unacked_items"):
             object.__setattr__(self, name, getattr(budget, name))
-        for name in ("early", "backup_target"):
+        for name in ("early", "backup_target", "rounding"):
             value = amount(name, getattr(self, name), unit="parts of θ", zero="none", infinite=None)
             object.__setattr__(self, name, value)
-        if not self.backup_target < self.early <= 1:
+        if not self.backup_target + self.rounding < self.early <= 1:
             raise BadValueError(
-                f"early={self.early:g} and backup_target={self.backup_target:g} do not fit.",
-                why="A backup must start by θ (early at most 1), and end below where it starts.",
-                do="Choose 0 <= backup_target < early <= 1.",
+                f"early={self.early:g}, backup_target={self.backup_target:g} and "
+                f"rounding={self.rounding:g} do not fit.",
+                why="A backup must start by θ (early at most 1), and end below where it starts, with "
+                "what it rounds off.",
+                do="Choose backup_target + rounding < early <= 1.",
             )
         if self.window is not None and not isinstance(self.window, Window):
             raise BadValueError(
@@ -155,6 +161,8 @@ class Approximate(BasePolicy):
             "window": window and window.describe(),
             "early": self.early,
             "backup_target": self.backup_target,
+            # Not told where it is off: then backups of before, which do not name it, fit.
+            **({"rounding": self.rounding} if self.rounding else {}),
         }
 
     def thresholds(self, state: WindowedState, placement: Placement) -> Thresholds:
@@ -203,7 +211,14 @@ class Approximate(BasePolicy):
         if divergence <= self.early * theta:
             return ()
         target = self.backup_target * theta
-        return (BackUpState(target=target, cause="theta", wait=divergence > theta),)
+        return (
+            BackUpState(
+                target=target,
+                cause="theta",
+                wait=divergence > theta,
+                rounding=self.rounding * theta,
+            ),
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -22,6 +22,9 @@ class BackUpState(msgspec.Struct, frozen=True, kw_only=True, tag="back-up-state"
     wait: bool = True
     """Whether the epoch may be committed only once this is durable. If not, it may be written in the
     background; waiting for it is always allowed."""
+    rounding: float = 0.0
+    """Most divergence beyond ``target`` that may be left because floats are written rounded. What is
+    written in the background is not rounded."""
 
 
 class RecordFailures(msgspec.Struct, frozen=True, kw_only=True, tag="record-failures"):

@@ -31,7 +31,7 @@ class MiniBatch(BasePolicy):
         >>> policy = MiniBatch()
         >>> done = EpochApplied(epoch=1, divergence=3.0, items=7)
         >>> policy.step(policy.initial(), done, Placement())[1]
-        (BackUpState(target=0.0, cause='every-epoch', wait=True),)
+        (BackUpState(target=0.0, cause='every-epoch', wait=True, rounding=0.0),)
     """
 
     about: ClassVar[str] = "Everything an epoch changed is durable before the epoch counts: exact."

@@ -29,7 +29,10 @@ _UNITS: dict[str, Unit] = {
     "epochs": "epochs",
 }
 _WINDOW = re.compile(r"(?P<kind>[a-z]+):(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|items|epochs)")
-_NUMBERS = ("max_state_error", "max_lost_items", "max_unacked_items", "early", "backup_target")
+_NUMBERS = (
+    *("max_state_error", "max_lost_items", "max_unacked_items"),
+    *("early", "backup_target", "rounding"),
+)
 _SAMPLE = "approximate:max_state_error=1000,window=hopping:60s"
 _INTERVAL = re.compile(r"(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|epochs|)")
 _SETTINGS = {

@@ -59,7 +59,7 @@ class UpstreamBackup(BasePolicy):
         >>> asked
         ()
         >>> policy.step(state, EpochApplied(epoch=2, divergence=4.0, items=1), Placement())[1]
-        (BackUpState(target=0.0, cause='every-items', wait=True),)
+        (BackUpState(target=0.0, cause='every-items', wait=True, rounding=0.0),)
     """
 
     state_every: float = 0.01

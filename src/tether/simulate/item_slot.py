@@ -335,9 +335,9 @@ class ItemSlot:
         if step.backup is not None:
             log = self.world.log(self)
             if log.frame_bytes > COMPACT_RATIO * max(log.full_bytes, COMPACT_FLOOR_BYTES):
-                exports = self.sums.state.export_full()
+                exports = self.sums.state.export_full(step.backup.rounding)
             else:
-                exports = self.sums.state.export(step.backup.target)
+                exports = self.sums.state.export(step.backup.target, step.backup.rounding)
             if exports:
                 saved, said = receive(step.receiver, StateSaved(), self.limits.l)
                 failures = step.policy_state.failures

@@ -36,7 +36,7 @@ def start_query(
     name: str | None,
     *,
     keeps_checkpoint: bool,
-    fold_at_source: bool = False,
+    fold_at_source: bool = True,
 ) -> Query:
     """Lock the backup stores, check that they are this program's, and let Spark start."""
     stores = open_stores(query, f"query {name or query.flow.operators[-1].name}")

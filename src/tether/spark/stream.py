@@ -246,7 +246,7 @@ class Stream:
         numbered: bool = False,
         ui: bool | Mapping[str, Any] = False,
         tentative: bool | Sequence[str] = False,
-        fold_at_source: bool = False,
+        fold_at_source: bool = True,
     ) -> Query:
         """Start the query that ends with this stream.
 
@@ -282,8 +282,8 @@ class Stream:
                 and each correction says which row it replaces. ``tether.to_changes`` and
                 ``tether.to_memory`` always get them.
             fold_at_source: Whether rows of files are folded in Arrow where they are read, if that is
-                known to give Spark's own answer; ``explain()`` tells. By default Spark reads all rows.
-                See docs/speed.md.
+                known to give Spark's own answer; ``explain()`` tells. With False, Spark reads all
+                rows. See docs/speed.md.
 
         Returns:
             A handle like Spark's ``StreamingQuery``, which also has ``bound()`` and ``story()``.

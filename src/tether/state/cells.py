@@ -85,7 +85,7 @@ class Cells(DurableCells):
         """
         if self.distance.stale:
             return
-        narrow = self._narrow(staged.count)
+        narrow = self.narrow(staged.count)
         if not self.distance.precise:
             self.distance.widen(staged.values, narrow=narrow)
             return

@@ -172,6 +172,7 @@ class Dense(CellPrimitive):
         return 2 * entries >= self.size  # without its index an entry takes half the bytes
 
     def _batches(self, rows: Array) -> Iterator[pa.RecordBatch]:
+        rows = np.sort(rows)  # so that their gaps are small, and take few bytes
         for start in range(0, len(rows), BATCH_ROWS):
             some = rows[start : start + BATCH_ROWS]
             yield pa.RecordBatch.from_pydict(

@@ -39,6 +39,8 @@ _SUM_ERROR = 128 * _UNIT
 _TERM_ERROR = 1 + 8 * _UNIT
 _TINY = 2.0**-1073  # largest loss of a product that is too small for a float
 _EXACT_FLOATS = 1 << 53
+_ROOM = 1 - 2.0**-20  # what is measured afterwards carries a bound on its own rounding
+_SMALLEST_STEP, _LARGEST_STEP = 2.0**-900, 2.0**800
 _HALF = 0xFFFF_FFFF
 _FITS = 1 << 63
 
@@ -249,6 +251,21 @@ class Divergence:
             return target
         # Each column's sum carries its own slack, and so do the sums by which rows are chosen.
         return target * (1 - (4 * rows + 512) * (len(self._rules) + 1) * _UNIT)
+
+    def steps(self, allowed: float, rows: int) -> dict[int, int]:
+        """To what the floats of so many rows may be rounded, such that all together move by ``allowed``.
+
+        Returns:
+            By position of the column, an exponent: multiples of that power of two are near enough.
+        """
+        rules = [rule for rule in self._rules if rule.floating]
+        parts = {"l1": rows * len(rules), "l2": math.sqrt(rows * len(rules))}.get(self.norm, 1)
+        found = {}
+        for rule in rules if rows else ():
+            step = 2 * allowed * _ROOM / (parts * rule.weight)  # the nearest is half a step away
+            if _SMALLEST_STEP < step < _LARGEST_STEP:
+                found[rule.at] = math.frexp(step)[1] - 1
+        return found
 
     def _terms(
         self, rule: _Rule, live: Array, durable: Array, narrow: bool, *, infinite: bool = True

@@ -31,6 +31,7 @@ from tether.state.header import (
 )
 from tether.state.journal import UndoLog
 from tether.state.pending import Held, PendingRows
+from tether.state.rounding import rounded_words
 from tether.state.rows import (
     CHUNK,
     Rows,
@@ -65,6 +66,8 @@ class Choice(NamedTuple):
     """Rows that stay dirty."""
     left: Divergence
     """The divergence from these."""
+    steps: Mapping[int, int] | None = None
+    """To what columns are rounded where they are written (:mod:`tether.state.rounding`)."""
 
 
 class DurableCells:
@@ -182,7 +185,8 @@ class DurableCells:
         durable = self._undo_durable.bytes() if self.place.track else 0
         return self._undo.bytes() + durable
 
-    def _narrow(self, rows: int) -> bool:
+    def narrow(self, rows: int) -> bool:
+        """Whether sums over so many rows of integers surely fit 64 bits."""
         return bool(2 * self._page.words[PEAK] * max(rows, 1) < FITS)
 
     # The durable side
@@ -257,6 +261,10 @@ class DurableCells:
             return self._everything(rows[differs])
         return Choice(rows[chosen], rows[stay], left)
 
+    def all_rows(self) -> Choice:
+        """What a backup of the whole state contains."""
+        return self._everything(np.arange(len(self)))
+
     def _everything(self, rows: Array) -> Choice:
         none = np.zeros(0, np.intp)
         return Choice(rows, none, self._distance_of(none, np.zeros(0)))
@@ -266,7 +274,7 @@ class DurableCells:
         count = count_of(rows)
         differs = np.full(count, self._flag_width > 0)  # flags have no copy to compare with
         amounts = np.zeros(count)
-        narrow = self._narrow(count)
+        narrow = self.narrow(count)
         for part, some in pieces(rows):
             if self._width:
                 live, durable = self.sides(some)
@@ -279,7 +287,10 @@ class DurableCells:
     def mark_durable(self, choice: Choice) -> None:
         """Take the chosen rows as written to the backups, and only the others as still dirty."""
         for _, some in pieces(choice.rows):
-            self._store_durable(some, self.words(some))
+            words = self.words(some)
+            if choice.steps:
+                words = rounded_words(words, choice.steps)
+            self._store_durable(some, words)
         self._list_dirty(choice.remaining, choice.left)
 
     def mark_all_durable(self) -> None:
@@ -357,7 +368,7 @@ class DurableCells:
     def _afresh(self, rows: Rows) -> Divergence:
         """The divergence recomputed, given all rows that may differ."""
         pairs = (self.sides(some) for _, some in pieces(rows))
-        return self.distance.afresh(pairs, narrow=self._narrow(CHUNK))
+        return self.distance.afresh(pairs, narrow=self.narrow(CHUNK))
 
     def note_cleared(self) -> None:
         """Before all rows are dropped, note what the backups contain in addition to the live state.
@@ -382,7 +393,7 @@ class DurableCells:
     def _size(self, parts: Iterable[Array]) -> float:
         """Distance of some rows from an empty state."""
         pairs = ((part, np.broadcast_to(self._starts.words, part.shape)) for part in parts)
-        return self.distance.afresh(pairs, narrow=self._narrow(CHUNK)).value()
+        return self.distance.afresh(pairs, narrow=self.narrow(CHUNK)).value()
 
     @property
     def _new_generation(self) -> bool:

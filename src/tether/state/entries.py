@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tether.state.header import CLEARED, CLEARED_KEYS, GENERATION, PENDING_PART, Phase
 from tether.state.primitive import FULL, PARTIAL, Export, Primitive, is_full, tagged
+from tether.state.rounding import rounded_batch, rounded_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -74,12 +75,13 @@ class CellPrimitive(Primitive):
         """Entries changed or added in this epoch: what a policy that loses nothing would write."""
         return self._cells.changed_count()
 
-    def export(self, target: float) -> Export:
+    def export(self, target: float, rounding: float = 0.0) -> Export:
         """Export the fewest worst entries so that the remaining divergence is at most ``target``.
 
         They count as durable from here on; if writing them fails, roll the epoch back. A target of 0
         takes out every difference, also those that the divergence does not measure, so that restoring
-        gives exactly this state.
+        gives exactly this state: unless ``rounding`` allows floats to be rounded, which adds at most
+        so much to the divergence that remains.
 
         Raises:
             BadValueError: The target is negative, or backups are not tracked.
@@ -90,8 +92,11 @@ class CellPrimitive(Primitive):
         if choice is None:
             return Export([], 0, 0.0, before, full=False)
         if self._whole_instead(len(choice.rows)):
-            return self.export_full()
-        batches = [tagged(batch, PARTIAL) for batch in self._batches(choice.rows)]
+            return self.export_full(rounding)
+        choice, steps = rounded_choice(self._cells, choice, rounding, target + rounding)
+        batches = [
+            tagged(rounded_batch(batch, steps), PARTIAL) for batch in self._batches(choice.rows)
+        ]
         self._cells.mark_durable(choice)
         after = self.divergence(exact=True)
         return Export(batches, len(choice.rows), before - after, after, full=False)
@@ -105,18 +110,29 @@ class CellPrimitive(Primitive):
     def _whole_instead(self, entries: int) -> bool:
         return bool(self.place.page.words[CLEARED_KEYS]) or self._smaller_whole(entries)
 
-    def export_full(self) -> Export:
-        """Take out the whole state; all of it counts as durable from here on."""
+    def export_full(self, rounding: float = 0.0) -> Export:
+        """Take out the whole state; all of it counts as durable from here on.
+
+        Args:
+            rounding: Most divergence that floats may be rounded by.
+        """
         self.place.stamp()
         self._expect_none_pending()
         before = self.divergence(exact=True)
-        batches = [tagged(batch, FULL) for batch in self._all_batches()]
+        steps: Mapping[str, int] = {}
+        if self.place.track and rounding > 0:
+            choice, steps = rounded_choice(self._cells, self._cells.all_rows(), rounding, rounding)
+        batches = [tagged(rounded_batch(batch, steps), FULL) for batch in self._all_batches()]
         entries = sum(batch.num_rows for batch in batches)
         if self.place.track:
-            self._cells.mark_all_durable()
+            if steps:
+                self._cells.mark_durable(choice)
+            else:
+                self._cells.mark_all_durable()
             self.place.page.floats[CLEARED] = 0.0
             self.place.page.words[CLEARED_KEYS] = 0
-        return Export(batches, entries, before, 0.0, full=True)
+        after = self.divergence(exact=True) if steps else 0.0
+        return Export(batches, entries, before - after, after, full=True)
 
     def begin_export(self, target: float) -> Export:
         """Take out what ``export`` would, but count it as durable only when it is settled.

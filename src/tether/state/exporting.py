@@ -25,8 +25,12 @@ class Exporting(ABC):
     def _expect(self, *phases: Phase) -> None:
         """Refuse an export that is not possible now."""
 
-    def export(self, target: float) -> dict[str, Export]:
+    def export(self, target: float, rounding: float = 0.0) -> dict[str, Export]:
         """Take out just enough of all primitives to bring the divergence to ``target``.
+
+        Args:
+            target: Most divergence that may be left.
+            rounding: Most that rounding of floats may add to that; divided evenly among primitives.
 
         Returns:
             By name, the exports that hold something.
@@ -35,18 +39,27 @@ class Exporting(ABC):
             BadValueError: Another export is being written; nothing is changed.
         """
         self._expect_nothing_pending()
+        each = self._each(rounding)
         return export_shared(
-            self._primitives.values(), target, lambda primitive, share: primitive.export(share)
+            self._primitives.values(), target, lambda one, share: one.export(share, each)
         )
 
-    def export_full(self) -> dict[str, Export]:
+    def export_full(self, rounding: float = 0.0) -> dict[str, Export]:
         """Take out the whole state of all primitives.
+
+        Args:
+            rounding: Most divergence that rounding of floats may leave.
 
         Raises:
             BadValueError: Another export is being written; nothing is changed.
         """
         self._expect_nothing_pending()
-        return {name: primitive.export_full() for name, primitive in self._primitives.items()}
+        each = self._each(rounding)
+        return {name: one.export_full(each) for name, one in self._primitives.items()}
+
+    def _each(self, rounding: float) -> float:
+        """The part of every primitive, such that all parts together do not exceed the whole."""
+        return rounding / max(len(self._primitives), 1) * (1 - 2.0**-50)
 
     def _expect_nothing_pending(self) -> None:
         # Checked here and not in each primitive: otherwise the first ones would already count as

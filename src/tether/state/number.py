@@ -197,16 +197,18 @@ class Number(Primitive):
         words = self.place.page.words
         return int(self.place.track and words[LIVE] != words[DURABLE])
 
-    def export(self, target: float) -> Export:
+    def export(self, target: float, rounding: float = 0.0) -> Export:
         """Take the number out if its divergence exceeds ``target``; it is then durable."""
+        del rounding
         self._check_target(target)
         export = self._taken(target)
         if export.batches:
             self.place.page.words[DURABLE] = self.place.page.words[LIVE]
         return export
 
-    def export_full(self) -> Export:
+    def export_full(self, rounding: float = 0.0) -> Export:
         """Take the number out."""
+        del rounding
         self.place.stamp()
         self._expect_none_pending()
         before = self.divergence()

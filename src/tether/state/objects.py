@@ -216,16 +216,18 @@ class Object(Primitive, Generic[T]):
 
     # Backups
 
-    def export(self, target: float) -> Export:
+    def export(self, target: float, rounding: float = 0.0) -> Export:
         """Take the image out if the divergence exceeds ``target``; it is then durable."""
+        del rounding
         self._check_target(target)
         export, word = self._taken(target, always=False)
         if export.batches:
             self.place.page.words[DURABLE] = word
         return export
 
-    def export_full(self) -> Export:
+    def export_full(self, rounding: float = 0.0) -> Export:
         """Take the image out."""
+        del rounding
         self.place.stamp()
         self._expect_none_pending()
         export, word = self._taken(0.0, always=True)

@@ -75,12 +75,17 @@ class Primitive(ABC):
         return 1  # a number or an object is one entry, and an epoch that touches neither is rare
 
     @abstractmethod
-    def export(self, target: float) -> Export:
-        """Take out the fewest worst entries so that the divergence left is at most ``target``."""
+    def export(self, target: float, rounding: float = 0.0) -> Export:
+        """Take out the fewest worst entries so that the divergence left is at most ``target``.
+
+        Args:
+            target: As told.
+            rounding: Most divergence on top of it by which what is taken out may be rounded.
+        """
 
     @abstractmethod
-    def export_full(self) -> Export:
-        """Take out the whole state."""
+    def export_full(self, rounding: float = 0.0) -> Export:
+        """Take out the whole state, rounded by at most so much divergence."""
 
     @abstractmethod
     def begin_export(self, target: float) -> Export:

@@ -85,7 +85,8 @@ def _check_steps(policy: Policy, seed: int) -> None:
             _check_counted(policy, state, after, asked, seed)
         if isinstance(event, EpochApplied) and event.divergence > policy.threshold(after, place):
             waits = [one for one in asked if isinstance(one, BackUpState) and one.wait]
-            if not waits or waits[-1].target > policy.threshold(after, place):
+            left = waits[-1].target + waits[-1].rounding if waits else math.inf
+            if not waits or left > policy.threshold(after, place):
                 raise broken(who, WITHIN_THETA, seed, f"{event} asked for {asked}.")
         state = after
 

@@ -12,6 +12,7 @@ from tether.backup.frames import FrameHeader
 from tether.core.errors import BackupError
 from tether.core.ids import FrameNumber, Slot
 from tether.engine.messages import PartDone, PartTaken, WrittenFrame
+from tether.state.divergence import sum_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,8 +61,9 @@ class SlotWriter:
         *,
         before: float = 0.0,
         after: float = 0.0,
+        carried: float | None = None,
     ) -> FrameHeader:
-        """The header of the slot's next frame."""
+        """The header of the slot's next frame; it carries what the divergence was unless told."""
         control = self.program.control
         return FrameHeader(
             query=control.query,
@@ -76,7 +78,7 @@ class SlotWriter:
             lineage=memory.lineage,
             divergence_before=before,
             divergence_after=after,
-            carried=before,
+            carried=before if carried is None else carried,
             entries=entries,
             written_at=time.time(),
             records=control.log_end.number if control.log_end else 0,
@@ -134,15 +136,20 @@ class SlotWriter:
         cause = instruction.cause
         whole = whole or self._slot in self.program.control.in_doubt
         if whole or needs_compaction(memory):
-            exports = state.export_full()
+            exports = state.export_full(0.0 if whole else instruction.rounding)
             cause = cause if whole else "compaction"
         else:
-            exports = state.export(instruction.target)
+            exports = state.export(instruction.target, instruction.rounding)
         if not exports:
             return None, memory
         after = state.divergence(exact=True)
         kind, entries = kind_of(resident, exports), _entries(exports)
-        header = self.header(memory, kind, cause, entries, before=before, after=after)
+        # Who must pass over this frame is away from it by what it would have brought nearer, and by what
+        # it has rounded off: later frames are told from the rounded numbers.
+        carried = sum_up((before, 0.0 if whole else instruction.rounding))
+        header = self.header(
+            memory, kind, cause, entries, before=before, after=after, carried=carried
+        )
         parts = {name: export.batches for name, export in exports.items()}
         ref = self.program.open_store().append(header, parts)
         self.program.reach("during-backup", self._slot)
@@ -153,7 +160,7 @@ class SlotWriter:
             kind=kind,
             cause=cause,
             entries=entries,
-            carried=before,
+            carried=carried,
             divergence_before=before,
             divergence_after=after,
             seconds=time.perf_counter() - began,

@@ -32,6 +32,9 @@ FEW_BYTES = 300_000
 MOST_FILES = 512
 """Most files for that; opening more would take longer than it saves."""
 
+MOST_BYTES = 1 << 29
+"""Most bytes of an epoch's columns: tasks hold in memory what they fold, and Spark can use the disk."""
+
 _FILE = re.compile(
     r"path: (.*?), range: (\d+)-(\d+), partition values: (\[.*?\])(?=, path: |$)", re.DOTALL
 )
@@ -175,19 +178,39 @@ def pieces_of(paths: Sequence[str], folding: FileFolding) -> list[Piece]:
     """All row groups of some files, with what their footers say.
 
     Raises:
-        CannotFoldError: A file cannot be read, or its columns are others than expected.
+        CannotFoldError: A file cannot be read, its columns are others than expected, or all together are
+            too large to be held in memory.
     """
-    pieces = []
+    pieces, size = [], 0
     for path in paths:
         try:
             with pq.ParquetFile(path) as file:
                 check_columns(file.schema_arrow, folding)
                 meta = file.metadata
                 counts = [meta.row_group(at).num_rows for at in range(meta.num_row_groups)]
+                size += _bytes_of(meta, folding)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise CannotFoldError(f"The file {path} cannot be read.", why=str(error)) from error
+        if size > MOST_BYTES:
+            raise CannotFoldError(f"An epoch has more than {MOST_BYTES >> 20} MB in its columns.")
         pieces += [Piece(path, (at,), rows) for at, rows in enumerate(counts) if rows]
     return pieces
+
+
+def _bytes_of(meta: pq.FileMetaData, folding: FileFolding) -> int:
+    """About the memory of the columns that are needed, from a file's footer."""
+    if not meta.num_row_groups:
+        return 0
+    first = meta.row_group(0)
+    paths = [first.column(at).path_in_schema for at in range(first.num_columns)]
+    wanted = [at for at, path in enumerate(paths) if path in folding.in_files]
+    read = 0
+    for group in map(meta.row_group, range(meta.num_row_groups)):
+        # Dictionaries make a column smaller in the file than it is in memory.
+        read += sum(
+            max(group.column(at).total_uncompressed_size, 8 * group.num_rows) for at in wanted
+        )
+    return read
 
 
 def shared(pieces: Sequence[Piece], tasks: int, most: int = 4_000_000) -> list[list[Piece]]:

@@ -89,7 +89,14 @@ def build(seed: int) -> Program:
     program = _Builder(random.Random(seed)).program()  # noqa: S311 - chance, not secrecy
     # Chance of their own: the rest of the program is what it was before there were such events.
     program = with_moves(program, random.Random(f"rescale {seed}"))  # noqa: S311
-    return with_twins(program, random.Random(f"twins {seed}"))  # noqa: S311
+    program = with_twins(program, random.Random(f"twins {seed}"))  # noqa: S311
+    return _with_rounding(program, random.Random(f"rounding {seed}"))  # noqa: S311
+
+
+def _with_rounding(program: Program, chance: random.Random) -> Program:
+    """Let backups of floats be rounded, in half of the programs."""
+    rounding = chance.choice([0.0, 0.0, 0.05, 0.2])
+    return replace(program, policy=replace(program.policy, rounding=rounding))
 
 
 def build_divisible(seed: int) -> Program:

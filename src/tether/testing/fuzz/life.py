@@ -277,6 +277,7 @@ def policy_of(policy: Policy, window: Window | None) -> Any:
             window=window_of(window),
             early=policy.early,
             backup_target=policy.target,
+            rounding=policy.rounding,
             heal=tether.Barrier(policy.heal) if policy.heal else None,
         )
     if policy.kind == "mini-batch":

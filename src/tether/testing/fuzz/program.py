@@ -90,6 +90,7 @@ class Policy(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     lost_items: float = 0.0
     early: float = 1.0
     target: float = 0.5
+    rounding: float = 0.0
     every: float = 0.25
     """The interval of upstream backup."""
     interval: int = 2

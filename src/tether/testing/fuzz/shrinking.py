@@ -92,7 +92,10 @@ def _plainer(program: Program) -> Iterator[Program]:
     if program.window is not None:
         yield replace(program, window=None)
     if program.policy.early != 1:
-        yield replace(program, policy=replace(program.policy, early=1.0, target=0.5))
+        plain = replace(program.policy, early=1.0, target=0.5, rounding=0.0)
+        yield replace(program, policy=plain)
+    if program.policy.rounding:
+        yield replace(program, policy=replace(program.policy, rounding=0.0))
     if program.batch_rows != 100:
         yield replace(program, batch_rows=100)
 
