@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.ui.scenes import made_up
 
 from tether.observe import running
 from tether.observe.facts import CopyNow, GatewayNow, Standing
-from tether.observe.feed import Feed
-from tether.testing.feeds import MadeUpQuery
 from tether.ui import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tether.testing.feeds import MadeUpQuery
     from tether.ui import Page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 PATIENCE = 60_000
-
-
-def made_up(slots: int, run: str = "first", fails: bool = True) -> MadeUpQuery:
-    query = MadeUpQuery(Feed(), slots=slots, began=time.time() - 60, run=run)
-    for number in range(80):
-        if number == 40 and fails:
-            query.fail()
-        query.epoch()
-    query.at = time.time()
-    return query
 
 
 @pytest.fixture
