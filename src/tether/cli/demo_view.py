@@ -149,6 +149,8 @@ class DemoView:
 
     def verdict(self, work: Path, truth: pa.Table, result: dict[str, Any]) -> None:
         """The answers beside the truth."""
+        if self._is_live:
+            self._live.update(Text(), refresh=True)  # how it went is over
         names = ("tether/answer", "tether/healed", "spark/answer")
         found = {name: _counts(work / f"{name}.parquet") for name in names}
         first = found["tether/answer"]
