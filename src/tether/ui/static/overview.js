@@ -85,7 +85,7 @@ export class Overview {
       { stroke: color("--risk"), fill: color("--risk-soft"), width: 1.5 },
       { stroke: color("--lost"), width: 2.5, paths: steps() },
       { stroke: color("--soft"), dash: [6, 5], width: 1.5 },
-    ], { label: "The bound over time: lost so far, and if every slot died", value: amount });
+    ], { label: "The bound over time: lost so far, and if every slot died", value: amount, names: ["if every slot died", "lost so far", "budget"] });
     this.boundNote = h("span", { class: "note" });
     return this.panel("The bound over time", this.boundNote, place,
       this.key("worst", "--risk", "if every slot died"), this.key("spent", "--lost", "lost so far"),
@@ -108,7 +108,7 @@ export class Overview {
     this.written = new Chart(place, () => [
       { stroke: color("--soft"), dash: [6, 5], width: 1.5 },
       { stroke: color("--well"), fill: color("--well-soft"), width: 2 },
-    ], { label: "Bytes made durable over time, beside every change in its epoch", value: bytes });
+    ], { label: "Bytes made durable over time, beside every change in its epoch", value: bytes, names: ["every change", "written"] });
     this.bytesNote = h("span", { class: "note" });
     return this.panel("Bytes made durable", this.bytesNote, place, this.key("exact", "--soft", "every change in its epoch, about", "dash"),
       this.key("written", "--well", "written"));
@@ -118,7 +118,7 @@ export class Overview {
     const place = h("div", { class: "chart" });
     this.rowRates = new Chart(place, () => [
       { stroke: color("--well"), width: 2 }, { stroke: color("--cause-every-items"), width: 2, dash: [3, 3] },
-    ], { label: "Rows a second over time, in and out", value: count });
+    ], { label: "Rows a second over time, in and out", value: count, names: ["in", "out"] });
     return this.panel("Rows a second", h("span", { class: "note" }), place, this.key("in", "--well", "in"),
       this.key("out", "--cause-every-items", "out", "dash"));
   }
