@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tether.cli import demo_job
+from tether.cli import demo_job, demo_view
 from tether.cli.demo import _judged
 from tether.cli.demo_picture import picture
 from tether.cli.demo_said import in_words
@@ -129,11 +131,11 @@ def result() -> dict[str, Any]:
 def test_words_say_what_was_measured():
     speed, written, pause, error, healing = in_words(result())
     assert "2.0 times as fast" in speed
-    assert "5.0 times as little" in written
-    assert "Spark's stream stood still for 6.0 s, Tether's for 1.5 s, 4.0 times as short" in pause
+    assert "4.0 MB, 5.0 times less" in written
+    assert "Spark's stream stood still for 6.0 s, Tether's for 1.5 s: 4.0 times shorter" in pause
     assert "wrong by 996" in error
-    assert "at most 1,000 now, and never by more than 4,000" in error
-    assert "Spark's answer was exact." in error
+    assert "at most 1,000 now, and never by more than 4,000. The bound held." in error
+    assert "Spark's was exact." in error
     assert "8.2 s after the kill" in healing
     assert "error 0, bound 0" in healing
 
@@ -141,11 +143,11 @@ def test_words_say_what_was_measured():
 @pytest.mark.parametrize(
     ("change", "line", "said"),
     [
-        ({"tether": {"rows_per_second": 1.0}}, 0, "times as slow"),
+        ({"tether": {"rows_per_second": 1.0}}, 0, "times slower"),
         ({"tether": {"bytes_written": 20_100_000}}, 1, "about the same"),
-        ({"tether": {"pause": 60.0}}, 2, "10.0 times as long"),
+        ({"tether": {"pause": 60.0}}, 2, "10.0 times longer"),
         ({"tether": {"outside": ["epoch 3"]}}, 3, "OUTSIDE ITS BOUND"),
-        ({"spark": {"worst_error": 5}}, 3, "Spark's answer was wrong by 5"),
+        ({"spark": {"worst_error": 5}}, 3, "Spark's was wrong by 5"),
         ({"healed": {"whole": False}}, 4, "not been read again in time"),
         ({"healed": {"worst_error": 3}}, 4, "an error of 3"),
         ({"tether": {"healing_when_counted": False}}, 4, "before the last epoch"),
@@ -166,6 +168,43 @@ def test_the_picture_has_both_sides_and_is_well_formed():
     said = " ".join("".join(one.itertext()) for one in drawn.iter())
     assert "silent for 6.0 s" in said
     assert "wrong by 996 (told: at most 1,000), healed: 0" in said
+
+
+@pytest.mark.parametrize(("width", "terminal"), [(56, True), (120, True), (80, False)])
+def test_every_line_fits_the_terminal_and_no_word_of_a_table_is_cut(
+    width, terminal, tmp_path, monkeypatch
+):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from rich.console import Console
+
+    truth = pa.table({"word": ["ka", "lokami"], "count": [123_456, 5]})
+    for name in ("tether/answer", "tether/healed", "spark/answer"):
+        file = tmp_path / f"{name}.parquet"
+        file.parent.mkdir(exist_ok=True)
+        pq.write_table(truth, file)
+    out = io.StringIO()
+    monkeypatch.setattr(
+        demo_view, "Console", lambda **_: Console(file=out, width=width, force_terminal=terminal)
+    )
+    told = result() | {"picture": "demo.svg", "seconds": 99.0}
+    view = demo_view.DemoView(quiet=False)
+    with view:
+        view.opening(4060, told["words"], told["epochs"], told["latency_ms"])
+        now = {"files": 3, "fullness": 0.5, "spent": 0.0, "backups": 2, "healing": False}
+        view.progress("tether", now, 24, 160_000)
+        view.verdict(tmp_path, truth, told)
+        view.closing(told | {"said": in_words(told)})
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n")
+    assert "wrong by at most 0" in said
+    assert "0k words" not in said  # no rate is known before a second look
+    assert "123,456" in said
+    assert "exact" in said
+    if terminal:
+        assert max(map(len, said.splitlines())) <= width
+        assert "…" not in said.partition("true")[2]
+    else:
+        assert "\x1b" not in out.getvalue()
 
 
 def test_an_answer_beyond_what_was_told_is_found(tmp_path):

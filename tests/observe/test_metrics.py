@@ -107,6 +107,30 @@ def test_spans_of_backups_and_restores() -> None:
     assert restore.attributes["tether.bound"] <= restore.attributes["tether.allowed"]
 
 
+@pytest.mark.parametrize("end", ["taken-over", "twin-lost", "no-twin", "stopped"])
+def test_a_twin_is_a_span_however_it_ends(end: str) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry's SDK is not installed")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    told = Feed()
+    trace(told, provider.get_tracer("test"))
+    began = time.time()
+    told.event(Event(at=began, epoch=3, what="twin", cause="it starts from a snapshot"))
+    assert exporter.get_finished_spans() == ()
+    if end == "stopped":
+        told.close("stopped")
+    else:
+        told.event(Event(at=began + 2, epoch=9, what=end, cause="why"))  # type: ignore[arg-type]
+    [span] = exporter.get_finished_spans()
+    assert (span.name, span.attributes["tether.ended_by"]) == ("tether.twin", end)
+    if end != "stopped":
+        assert span.end_time - span.start_time == pytest.approx(2e9, rel=1e-6)
+
+
 def test_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     plot(feed()).savefig(tmp_path / "feed.png")

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.ui.scenes import made_up
 
 from tether.observe import running
 from tether.observe.facts import CopyNow, GatewayNow, Standing
-from tether.observe.feed import Feed
-from tether.testing.feeds import MadeUpQuery
+from tether.observe.story import Event
 from tether.ui import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tether.testing.feeds import MadeUpQuery
     from tether.ui import Page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 PATIENCE = 60_000
-
-
-def made_up(slots: int, run: str = "first", fails: bool = True) -> MadeUpQuery:
-    query = MadeUpQuery(Feed(), slots=slots, began=time.time() - 60, run=run)
-    for number in range(80):
-        if number == 40 and fails:
-            query.fail()
-        query.epoch()
-    query.at = time.time()
-    return query
 
 
 @pytest.fixture
@@ -127,6 +117,33 @@ def test_it_goes_on_live(browser: Any, served: Page, query: MadeUpQuery) -> None
     tab.close()
 
 
+def test_it_says_what_is_missing_and_how_far_its_correction_is(
+    browser: Any, served: Page, query: MadeUpQuery
+) -> None:
+    tab = Tab(browser, served.address, viewport=PHONE)
+    assert tab.page.locator(".missing").is_hidden()
+    since = {"missing_since": query.at - 20, "missing_from": 61}
+    query.epoch(state="tentative", fidelity=0.92, tentative_rows=48_213, **since)
+    tab.shows("tentative, fidelity 92 %", "#state")
+    tab.shows("since epoch 61", ".missing")
+    tab.shows("made from 92 %", ".missing")
+    tab.shows("48,213 tentative rows to be corrected", ".missing")
+    bar = tab.page.locator(".missing [role=progressbar]")
+    assert bar.is_hidden()  # no twin yet
+    query.epoch(state="healing", behind=40, seconds_left=20.0, **since)
+    tab.shows("40 epochs to go, about 20 s left", ".missing")
+    query.epoch(state="healing", behind=10, seconds_left=5.0, **since)
+    tab.shows("10 epochs to go", ".missing")
+    assert bar.get_attribute("aria-valuenow") == "75"
+    assert tab.fits()
+    query.feed.event(Event(at=query.at, epoch=82, what="taken-over", cause="caught up"))
+    query.epoch()
+    tab.page.locator(".missing").wait_for(state="hidden")
+    tab.shows("the twin took over", "#story")
+    assert tab.complaints == []
+    tab.close()
+
+
 def test_it_survives_a_restart_and_says_when_the_query_is_gone(
     browser: Any, query: MadeUpQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +195,27 @@ def test_by_keyboard_alone(browser: Any, served: Page) -> None:
     keys.press("o")
     keys.press("?")
     tab.page.locator("#keys[open]").wait_for()
+    keys.press("Escape")
+    tab.page.locator("#keys").wait_for(state="hidden")
+    # Everything that can be pressed is reached by Tab, in the order of the page, and is seen to be.
+    pressable = "a[href], button, select, [tabindex='0']"
+    wanted = tab.page.locator(pressable).evaluate_all(
+        "all => all.filter((one) => one.checkVisibility()).map((one) => one.id || one.textContent)"
+    )
+    tab.page.evaluate(
+        "document.activeElement.blur(); window.getSelection().collapse(document.body, 0)"
+    )
+    reached = []
+    for _ in wanted:
+        keys.press("Tab")
+        reached.append(
+            tab.page.evaluate(
+                "(() => { const one = document.activeElement, ring = getComputedStyle(one);"
+                " return [one.id || one.textContent, ring.outlineStyle]; })()"
+            )
+        )
+    assert [name for name, _ in reached] == wanted
+    assert {ring for _, ring in reached} == {"solid"}
     tab.close()
 
 

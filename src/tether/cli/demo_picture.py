@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tether.cli.demo_said import rounded
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -15,7 +17,7 @@ STYLE = """
 svg{font:13px system-ui,sans-serif;background:#fff;color:#1b2430}
 text{fill:currentColor} .soft{fill:#5d6878} .title{font-size:17px;font-weight:600}
 .grid{stroke:#dde3ea} .ours{stroke:#1268a3;fill:none;stroke-width:2.5}
-.theirs{stroke:#b8410a;fill:none;stroke-width:2.5;stroke-dasharray:7 4}
+.theirs{stroke:#a83a08;fill:none;stroke-width:2.5;stroke-dasharray:7 4}
 .pause{opacity:.14} .kill{stroke:currentColor;stroke-width:1.5}
 """
 
@@ -40,7 +42,7 @@ def picture(result: dict[str, Any]) -> str:
             points.append((at - side["started"], done * words / result["words"]))
         killed = side["killed"] - side["started"]
         reached = max(share for seconds, share in points if seconds <= killed)
-        color, top = "#1268a3" if kind == "ours" else "#b8410a", 50 + 20 * row
+        color, top = "#1268a3" if kind == "ours" else "#a83a08", 50 + 20 * row
         broad = round(x(killed + side["pause"]) - x(killed), 1)
         parts += [
             f'<rect class="pause" fill="{color}" x="{x(killed)}" y="{y(1)}" width="{broad}" '
@@ -61,8 +63,8 @@ def picture(result: dict[str, Any]) -> str:
 
 
 def _went(side: dict[str, Any]) -> str:
-    rate = f"{side['rows_per_second'] / 1e3:,.0f},000 words a second"
-    return f"{rate}, silent for {side['pause']:.1f} s after the kill"
+    rate = rounded(side["rows_per_second"])
+    return f"{rate} words a second, silent for {side['pause']:.1f} s after the kill"
 
 
 def _ours(result: dict[str, Any]) -> str:

@@ -12,9 +12,9 @@ def times(ours: float, theirs: float, more: str, less: str) -> str:
     """How two figures compare.
 
     Example:
-        >>> times(300, 100, "as many", "as few"), times(100, 300, "as many", "as few")
-        ('3.0 times as many', '3.0 times as few')
-        >>> times(101, 100, "as many", "as few")
+        >>> times(300, 100, "more", "fewer"), times(100, 300, "more", "fewer")
+        ('3.0 times more', '3.0 times fewer')
+        >>> times(101, 100, "more", "fewer")
         'about the same'
     """
     if not ours or not theirs:
@@ -28,26 +28,35 @@ def times(ours: float, theirs: float, more: str, less: str) -> str:
 def in_words(result: dict[str, Any]) -> list[str]:
     """The demo's last lines."""
     ours, theirs, healed = result["tether"], result["spark"], result["healed"]
-    speed = times(ours["rows_per_second"], theirs["rows_per_second"], "as fast", "as slow")
-    written = times(ours["bytes_written"], theirs["bytes_written"], "as much", "as little")
-    silent = times(ours["pause"], theirs["pause"], "as long", "as short")
+    speed = times(ours["rows_per_second"], theirs["rows_per_second"], "as fast", "slower")
+    written = times(ours["bytes_written"], theirs["bytes_written"], "more", "less")
+    silent = times(ours["pause"], theirs["pause"], "longer", "shorter")
     return [
-        f"Every request to the store took {result['latency_ms']:g} ms, as an object store's do. Spark's "
-        f"RocksDB store sent {theirs['requests_per_epoch']:.0f} an epoch: {_rate(theirs)}. Tether sent "
-        f"{ours['requests_per_epoch']:.0f}: {_rate(ours)}, {speed}.",
-        f"Spark made {_mb(theirs)} durable: every change of every epoch. Tether made {_mb(ours)}, "
-        f"{written}: what had drifted by more than θ, {ours['theta']:,.0f} now, and an exact state to "
-        "heal from.",
-        f"Both were killed, driver and all. Spark's stream stood still for {theirs['pause']:.1f} s, "
-        f"Tether's for {ours['pause']:.1f} s, {silent}; {theirs['up_again']:.1f} s and "
-        f"{ours['up_again']:.1f} s of it until Spark itself was up again.",
+        f"Speed. Every request to the store took {result['latency_ms']:g} ms, as an object store's do. "
+        f"Spark's RocksDB store sent {theirs['requests_per_epoch']:.0f} an epoch and counted "
+        f"{rounded(theirs['rows_per_second'])} words a second. Tether sent "
+        f"{ours['requests_per_epoch']:.0f} and counted {rounded(ours['rows_per_second'])}: {speed}.",
+        f"Writing. Spark made every change of every epoch durable: {_mb(theirs)}. Tether wrote "
+        f"{_mb(ours)}, {written}: what had drifted by more than a slot may (θ, "
+        f"{ours['theta']:,.0f} now), and an exact state to heal from.",
+        f"The kill. Both died whole, driver and all. Spark's stream stood still for "
+        f"{theirs['pause']:.1f} s, Tether's for {ours['pause']:.1f} s: {silent}. Of that, "
+        f"{theirs['up_again']:.1f} s and {ours['up_again']:.1f} s passed until Spark itself was up "
+        "again.",
         _error(ours, theirs),
         _healing(ours, healed),
     ]
 
 
-def _rate(side: dict[str, Any]) -> str:
-    return f"{side['rows_per_second'] / 1e3:,.0f},000 words a second"
+def rounded(figure: float) -> str:
+    """Three digits of a figure: the next ones would be others in the next run.
+
+    Example:
+        >>> rounded(167_432.1), rounded(84.21), rounded(0.0)
+        ('167,000', '84', '0')
+    """
+    size = len(str(int(figure)))
+    return f"{round(figure, min(0, 3 - size)):,.0f}"
 
 
 def _mb(side: dict[str, Any]) -> str:
@@ -56,23 +65,31 @@ def _mb(side: dict[str, Any]) -> str:
 
 def _error(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     exact = theirs["worst_error"]
-    spark = "Spark's answer was exact." if exact == 0 else f"Spark's answer was wrong by {exact:,}."
+    spark = "Spark's was exact." if exact == 0 else f"Spark's was wrong by {exact:,}."
     if ours["outside"]:
-        return f"{spark} Tether's was OUTSIDE ITS BOUND: wrong by {ours['worst_error']:,}."
+        return (
+            f"The answer. {spark} Tether's was OUTSIDE ITS BOUND: wrong by {ours['worst_error']:,}."
+        )
     return (
-        f"{spark} Tether's was wrong by {ours['worst_error']:,} for the worst word. It had said: "
-        f"by at most {ours['spent']:,.0f} now, and never by more than {ours['promised']:,.0f}."
+        f"The answer. {spark} Tether's was wrong by {ours['worst_error']:,} for the worst word. It had "
+        f"said: by at most {ours['spent']:,.0f} now, and never by more than {ours['promised']:,.0f}. "
+        "The bound held."
     )
 
 
 def _healing(ours: dict[str, Any], healed: dict[str, Any]) -> str:
     if not healed["whole"]:
-        return "What was lost has not been read again in time: the bound goes on covering it."
-    if not ours["healing_when_counted"]:
-        return "What was lost had been read again before the last epoch: nothing was wrong by then."
+        return (
+            "Healing. What was lost has not been read again in time: the bound goes on covering it."
+        )
     if healed["outside"] or healed["worst_error"]:
-        return f"Healing ended with an error of {healed['worst_error']:,}: please report it."
+        return f"Healing. It ended with an error of {healed['worst_error']:,}: please report it."
+    if not ours["healing_when_counted"]:
+        return (
+            "Healing. What was lost had been read again before the last epoch: nothing was wrong by "
+            "then."
+        )
     return (
-        f"{healed['seconds']:.1f} s after the kill Tether had read again what was lost, beside the "
-        f"running stream: error {healed['worst_error']:,}, bound {healed['spent']:,.0f}."
+        f"Healing. {healed['seconds']:.1f} s after the kill Tether had read again what was lost, beside "
+        f"the running stream: error {healed['worst_error']:,}, bound {healed['spent']:,.0f}."
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow.parquet as pq
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 BAR = 24
 SECONDS_BETWEEN_LINES = 2
 STEPS = 5
+ROOMY = 80
+"""Columns of a terminal that has room for bars."""
 
 
 def bar(part: float, whole: float, width: int = BAR) -> str:
@@ -38,9 +43,11 @@ class DemoView:
     """The demo's screen; says nothing when ``quiet``."""
 
     def __init__(self, *, quiet: bool) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a bar is not worth an error
         self._console = Console(quiet=quiet)
         # Without a terminal a live line would be noise: then a line is printed now and then.
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._is_live = self._console.is_terminal and not quiet
         self._steps: deque[tuple[float, int]] = deque(maxlen=STEPS)
         """Times, and the number of epochs that were done then; the newest ones only."""
@@ -53,7 +60,7 @@ class DemoView:
 
     def __exit__(self, *_: object) -> None:
         if self._is_live:
-            self._live.update(Text())
+            self._live.update(Text(), refresh=True)
             self._live.stop()
 
     def say(self, text: str) -> None:
@@ -66,8 +73,8 @@ class DemoView:
             self.say("For the live page: pip install 'tether[ui]'")
         else:
             self.say(
-                f"The live page: [bold]http://127.0.0.1:{port}/[/bold]  (in a few seconds, when Spark "
-                "is up)"
+                f"The live page: [bold]http://127.0.0.1:{port}/[/bold]  (open it in a few seconds, when "
+                "Spark is up; it ends with the demo)"
             )
         self.say(
             f"{words:,} words in {epochs} epochs, counted twice: under Tether, and on Spark's own state "
@@ -79,17 +86,21 @@ class DemoView:
         """Rate; under Tether divergence against threshold, backups, bound."""
         if not now["files"]:
             return  # a job that was just started has nothing to tell yet
-        line = (
-            f"  epoch {now['files']:>3}/{epochs} {bar(now['files'], epochs, 16)} "
-            f"{self._rate(now['files']) * rows_per_epoch / 1e3:6.0f}k words/s"
-        )
+        parts = [f"epoch {now['files']:>3}/{epochs}"]
+        if self._console.width >= ROOMY:
+            parts[0] += f" {bar(now['files'], epochs, 16)}"
         if side == "tether":
-            line += (
-                f"   fullest slot {bar(now['fullness'], 1, 10)} {now['fullness']:.0%} of θ   "
-                f"{now['backups']} backups   wrong by at most {now['spent']:,.0f}"
+            parts.append(
+                f"wrong by at most {now['spent']:,.0f}" + (", healing" if now["healing"] else "")
             )
-            line += "   healing" if now["healing"] else ""
-        self._line(line)
+        if rate := self._rate(now["files"]):
+            parts.append(f"{rate * rows_per_epoch / 1e3:4.0f}k words/s")
+        if side == "tether":
+            parts += [
+                f"fullest slot {bar(now['fullness'], 1, 10)} {now['fullness']:.0%} of θ",
+                f"{now['backups']} backups",
+            ]
+        self._line("  " + "   ".join(parts))
 
     def _rate(self, done: int) -> float:
         """Epochs a second, of the last few."""
@@ -108,7 +119,8 @@ class DemoView:
 
     def _line(self, text: str) -> None:
         if self._is_live:
-            self._live.update(Text(text))
+            # One line, whatever the width: the first words matter most.
+            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
             return
         printed, before = self._printed
         if text != before and time.monotonic() - printed > SECONDS_BETWEEN_LINES:
@@ -137,18 +149,13 @@ class DemoView:
 
     def verdict(self, work: Path, truth: pa.Table, result: dict[str, Any]) -> None:
         """The answers beside the truth."""
+        if self._is_live:
+            self._live.update(Text(), refresh=True)  # how it went is over
         names = ("tether/answer", "tether/healed", "spark/answer")
         found = {name: _counts(work / f"{name}.parquet") for name in names}
         first = found["tether/answer"]
-        table = Table(
-            "word",
-            "true count",
-            "Tether",
-            "error",
-            "Tether, healed",
-            "Spark",
-            title="The most frequent words, and those that were wrong by most",
-        )
+        self.say("\nThe most frequent words, and those that were wrong by most:")
+        table = _table("word", "true", "Tether", "error", "healed", "Spark")
         rows = truth.sort_by([("count", "descending")]).to_pylist()
         worst = sorted(rows, key=lambda row: -abs(first.get(row["word"], 0) - row["count"]))[:3]
         for row in [*rows[:3], *(row for row in worst if row not in rows[:3])]:
@@ -158,35 +165,43 @@ class DemoView:
             table.add_row(word, f"{count:,}", f"{told[0]:,}", off, *(f"{x:,}" for x in told[1:]))
         self._console.print(table)
         ours, theirs = result["tether"], result["spark"]
-        table = Table("measured in this run", "Tether", "Spark, RocksDB + changelog")
+        table = _table("measured in this run", "Tether", "Spark, RocksDB + changelog")
         shown: dict[str, Callable[[dict[str, Any]], str]] = {
             "words a second, before the kill": lambda one: f"{one['rows_per_second']:,.0f}",
             "an epoch, median": lambda one: f"{one['epoch_ms']:,.0f} ms",
             "requests to the store an epoch": lambda one: f"{one['requests_per_epoch']:.1f}",
             "written to the store": lambda one: f"{one['bytes_written'] / 1e6:.1f} MB",
             "pause after the kill": lambda one: f"{one['pause']:.1f} s",
-            "of it until Spark was up again": lambda one: f"{one['up_again']:.1f} s",
+            "- of it until Spark was up again": lambda one: f"{one['up_again']:.1f} s",
             "worst error of any word": lambda one: f"{one['worst_error']:,}",
         }
         for title, show in shown.items():
             table.add_row(title, show(ours), show(theirs))
-        said = f"{ours['spent']:,.0f}; never above {ours['promised']:,.0f}"
-        table.add_row("what it said it could be", said, "exact")
+        table.add_row("the bound that it told with it", f"{ours['spent']:,.0f}", "exact")
+        table.add_row("the most that it may ever tell", f"{ours['promised']:,.0f}", "exact")
         healed = result["healed"]
-        table.add_row(
-            "worst error, healed", f"{healed['worst_error']:,} (bound {healed['spent']:,.0f})", ""
-        )
+        table.add_row("worst error, once healed", f"{healed['worst_error']:,}", "")
+        table.add_row("the bound then", f"{healed['spent']:,.0f}", "")
         self._console.print(table)
 
     def closing(self, result: dict[str, Any]) -> None:
         """What was seen."""
-        self.say("[bold]What you have seen[/bold]")
+        self.say("[bold]What you have seen[/bold], all of it measured in this run:")
         for line in result["said"]:
             self.say(f"- {line}")
         where = result["picture"]
         if where:
             self.say(f"As a picture: {where}")
         self.say(f"({result['seconds']:.0f} s in all, four starts of Spark among them.)")
+
+
+def _table(first: str, *others: str) -> Table:
+    """Without upright lines, so that it fits a narrow terminal too."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
 
 
 def _counts(file: Path) -> dict[str, int]:

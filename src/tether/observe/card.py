@@ -14,6 +14,10 @@ _CARD = (
 )
 
 
+_AT_RISK = "repeating-linear-gradient(-55deg,#b87a00 0 5px,#f6e3b8 5px 9px)"
+"""Striped, so that it is told from what was lost without colours."""
+
+
 def amount(value: float | None) -> str:
     """An amount of error as people read it.
 
@@ -24,6 +28,13 @@ def amount(value: float | None) -> str:
     if value is None:
         return "∞"
     return f"{value:.3g}" if value < 100 else f"{-(-value // 1):,.0f}"
+
+
+def _promise(promised: float | None) -> str:
+    """What the budget says, in the page's words."""
+    if promised is None:
+        return "nothing is promised"
+    return f"of {amount(promised)}" if promised else "exact: no error is allowed"
 
 
 def card(feed: Feed) -> str:
@@ -43,8 +54,8 @@ def card(feed: Feed) -> str:
     spent = 100.0 if last.spent is None else min(100.0, 100 * last.spent / whole)
     risk = 100.0 if last.at_risk is None else min(100.0 - spent, 100 * last.at_risk / whole)
     bar = "".join(
-        f'<span style="display:inline-block;height:8px;width:{part:.2f}%;background:{color}"></span>'
-        for part, color in ((spent, "#b8410a"), (risk, "#c98500"))
+        f'<span style="display:inline-block;height:8px;width:{part:.2f}%;background:{fill}"></span>'
+        for part, fill in ((spent, "#a83a08"), (risk, _AT_RISK))
     )
     total = feed.history.total
     more = (
@@ -56,7 +67,7 @@ def card(feed: Feed) -> str:
         f'<div style="{_CARD}"><div><b>{name}</b> <span style="opacity:.7">{html.escape(state)}</span>'
         '</div><div style="opacity:.7;margin-top:6px">The answer is wrong by at most</div>'
         f'<div><span style="font-size:2.6em;font-weight:600">{amount(last.spent)}</span> '
-        f'<span style="opacity:.7">of {amount(last.promised)}; {amount(last.worst)} if every slot '
+        f'<span style="opacity:.7">{_promise(last.promised)}; {amount(last.worst)} if every slot '
         'died now</span></div><div style="background:#8883;border-radius:4px;overflow:hidden;'
         f'line-height:0;margin:6px 0 8px">{bar}</div>'
         f'<div style="opacity:.7;font-size:.9em">{more}</div></div>'

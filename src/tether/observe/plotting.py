@@ -9,7 +9,17 @@ from tether.core.errors import BadValueError, TetherError
 if TYPE_CHECKING:
     from tether.observe.feed import Feed
 
-WELL, RISK, LOST, SOFT = "#1268a3", "#c98500", "#b8410a", "#5d6878"
+WELL, RISK, LOST, SOFT = "#1268a3", "#b87a00", "#a83a08", "#5d6878"
+CAUSES = {
+    "theta": WELL,
+    "every-epoch": "#028d5d",
+    "every-items": "#874375",
+    "snapshot": "#5296d9",
+    "compaction": RISK,
+    "flush": "#7c8591",
+    "items": "#70552c",
+}
+"""The live page's colours: told apart by the colour-blind too."""
 
 
 def plot(feed: Feed) -> Any:
@@ -40,7 +50,9 @@ def plot(feed: Feed) -> Any:
     if (promised := epochs[-1].promised) is not None:
         bound.axhline(promised, color=SOFT, linestyle="--", label="budget")
     bound.set_ylabel("error")
-    bound.legend(loc="upper left", frameon=False)
+    # Above its axes: a line that goes up may be anywhere in them.
+    above = {"loc": "lower right", "bbox_to_anchor": (1, 1), "frameon": False, "borderaxespad": 0.1}
+    bound.legend(**above, ncols=3)
     fullness.plot(x, [one.fullness for one in epochs], color=WELL)
     fullness.axhline(1, color=RISK, linestyle="--")
     fullness.set_ylabel("fullest slot, of θ")
@@ -48,10 +60,10 @@ def plot(feed: Feed) -> Any:
     bottom = [0] * len(x)
     for cause in causes:
         counts = [one.backups.get(cause, 0) for one in epochs]
-        backups.bar(x, counts, bottom=bottom, width=1.0, label=cause)
+        backups.bar(x, counts, bottom=bottom, width=1.0, label=cause, color=CAUSES.get(cause, SOFT))
         bottom = [low + more for low, more in zip(bottom, counts, strict=True)]
     if causes:
-        backups.legend(loc="upper left", frameon=False, ncols=len(causes))
+        backups.legend(**above, ncols=len(causes))
     backups.set_ylabel("backups")
     backups.set_xlabel("epoch")
     for failure in feed.failures_after():
@@ -61,5 +73,5 @@ def plot(feed: Feed) -> Any:
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylim(bottom=0)
     name = feed.query.name if feed.query else "query"
-    figure.suptitle(f"{name}: failures as red lines")
+    figure.suptitle(f"{name} (upright lines: failures)", x=0.01, ha="left")
     return figure

@@ -1,20 +1,19 @@
-"""Backups, restores, snapshots and twins as OpenTelemetry spans (extra ``spans``)."""
+"""Backups, restores and twins as OpenTelemetry spans (extra ``spans``)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tether.core.errors import TetherError
-from tether.observe.facts import Told
+from tether.observe.facts import Ended, Told
 
 if TYPE_CHECKING:
     from tether.observe.facts import Fact
     from tether.observe.feed import Feed
     from tether.observe.story import Event
 
-BEGIN_AND_END = {"twin": "taken-over"}
-"""Events that begin something, and those that end it."""
-ENDS_BADLY = {"twin-lost": "twin"}
+ENDS_OF_A_TWIN = frozenset({"taken-over", "twin-lost", "no-twin"})
+"""Events after which a twin is none any more."""
 
 
 class Spans:
@@ -22,23 +21,28 @@ class Spans:
 
     def __init__(self, feed: Feed, tracer: Any) -> None:
         self._feed, self._tracer = feed, tracer
-        self._open: dict[str, Any] = {}
+        self._twin: Any = None
 
     def take(self, fact: Fact) -> None:
         """A fact of the feed."""
+        if isinstance(fact, Ended):
+            self._end_twin(fact.how or "stopped", fact.at)
         if not isinstance(fact, Told):
             return
         event: Event = fact.event
         if event.what in ("backup", "recovery"):
             self._whole(event)
-        elif event.what in BEGIN_AND_END:
-            self._open[event.what] = self._begin(event, event.at)
-        for begun, ends in BEGIN_AND_END.items():
-            if event.what == ends or ENDS_BADLY.get(event.what) == begun:
-                span = self._open.pop(begun, None)
-                if span is not None:
-                    span.set_attribute("tether.ended_by", event.what)
-                    span.end(_nanoseconds(event.at))
+        elif event.what == "twin":
+            self._end_twin("twin", event.at)
+            self._twin = self._begin(event, event.at)
+        elif event.what in ENDS_OF_A_TWIN:
+            self._end_twin(event.what, event.at)
+
+    def _end_twin(self, by: str, at: float) -> None:
+        if self._twin is not None:
+            self._twin.set_attribute("tether.ended_by", by)
+            self._twin.end(_nanoseconds(at))
+            self._twin = None
 
     def _whole(self, event: Event) -> None:
         """A span that is over: the event tells how long it took."""

@@ -7,8 +7,9 @@ slot had and halves its θ, as under ``tether.Approximate``.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from tether.core.ids import Epoch
@@ -127,8 +128,12 @@ class MadeUpQuery:
         self._losses += len(struck)
         self._epoch -= 1
 
-    def epoch(self) -> None:
-        """One epoch: rows come in, divergences grow, some slots back up."""
+    def epoch(self, **told: Any) -> None:
+        """One epoch: rows come in, divergences grow, some slots back up.
+
+        Args:
+            told: Figures that are told otherwise, as of an answer that is tentative.
+        """
         self._epoch += 1
         self.at += self._pace * (0.9 + 0.2 * self._random.random())
         wave = 1 + 0.35 * np.sin(self._epoch / 40)
@@ -153,27 +158,26 @@ class MadeUpQuery:
             backups["compaction"] += 1
             written["compaction"] = int(ROWS_PER_SLOT * BYTES_PER_ENTRY)
         self._written += sum(written.values())
-        self.feed.take(
-            EpochFigures(
-                at=self.at,
-                epoch=Epoch(self._epoch),
-                seconds=0.8 * self._pace,
-                rows_in=int(rows.sum()),
-                rows_out=int(rows.sum() * 0.22),
-                promised=self._budget,
-                spent=self._spent,
-                at_risk=at_risk,
-                worst=self._spent + at_risk,
-                left=max(0.0, self._budget - self._spent),
-                backups=dict(backups),
-                backup_bytes=written,
-                changed=int(rows.sum() * 0.22),
-                entry_bytes=BYTES_PER_ENTRY if self._written else 0.0,
-                resident_bytes=self._slots * 9_400_000,
-                fullness=float((self._divergence / self._theta).max()),
-                losses=self._losses,
-            )
+        figures = EpochFigures(
+            at=self.at,
+            epoch=Epoch(self._epoch),
+            seconds=0.8 * self._pace,
+            rows_in=int(rows.sum()),
+            rows_out=int(rows.sum() * 0.22),
+            promised=self._budget,
+            spent=self._spent,
+            at_risk=at_risk,
+            worst=self._spent + at_risk,
+            left=max(0.0, self._budget - self._spent),
+            backups=dict(backups),
+            backup_bytes=written,
+            changed=int(rows.sum() * 0.22),
+            entry_bytes=BYTES_PER_ENTRY if self._written else 0.0,
+            resident_bytes=self._slots * 9_400_000,
+            fullness=float((self._divergence / self._theta).max()),
+            losses=self._losses,
         )
+        self.feed.take(msgspec.structs.replace(figures, **told))
         self._losses = 0
         self.feed.take(self.slots_now(rows.tolist()))
 

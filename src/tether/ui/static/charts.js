@@ -54,7 +54,18 @@ export class Chart {
 
   set(data) {
     this.data = data;
+    this.tell();
     if (!this.plot) this.build(); else this.plot.setData(data);
+  }
+
+  /** The newest values in words, for those who do not see the lines. */
+  tell() {
+    const { label, names, value } = this.options;
+    if (!names) return;
+    const at = this.data[0].length - 1;
+    const said = names.map((name, place) => [name, this.data[place + 1][at]]).filter(([, one]) => one !== null && one !== undefined);
+    const words = said.length ? `${label}. Now: ${said.map(([name, one]) => `${name} ${value(one)}`).join(", ")}` : label;
+    if (this.element.getAttribute("aria-label") !== words) this.element.setAttribute("aria-label", words);
   }
 
   redraw() {

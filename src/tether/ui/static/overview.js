@@ -5,7 +5,9 @@ import { Chart, bars, binned, steps } from "./charts.js";
 import { color, h, text, width } from "./dom.js";
 import { FailureList } from "./failures.js";
 import { amount, bytes, count, percent, plural, rate, seconds, span } from "./format.js";
+import { Missing } from "./missing.js";
 import { known, lately, newest, now, operatorName } from "./store.js";
+import { StoryList } from "./story.js";
 import { Strip, share, slotHref } from "./strip.js";
 
 const WORST = 8;
@@ -20,9 +22,10 @@ export class Overview {
     this.drawnAt = 0; this.version = -1;
     this.strip = new Strip((at) => { location.hash = slotHref(known.slots, at); });
     this.failures = new FailureList();
+    this.story = new StoryList(); this.missing = new Missing();
     this.element = h("div", {}, this.hero(), this.tiles(), h("div", { class: "grid" },
       this.slots(), this.boundChart(), this.backupsChart(), this.bytesChart(), this.rowsChart(),
-      this.failures.element, this.copies(), this.gateways(), this.asking()));
+      this.failures.element, this.copies(), this.gateways(), this.story.element, this.asking()));
   }
 
   hero() {
@@ -38,7 +41,7 @@ export class Overview {
       h("ul", { class: "legend" },
         h("li", {}, h("i", { class: "swatch spent" }), this.words.spent, " lost so far, at most"),
         h("li", {}, h("i", { class: "swatch risk" }), this.words.risk, " more if every slot died now"),
-        h("li", {}, h("i", { class: "swatch" }), this.words.left, " of the budget left")));
+        h("li", {}, h("i", { class: "swatch" }), this.words.left, " of the budget left")), this.missing.element);
   }
 
   tiles() {
@@ -82,7 +85,7 @@ export class Overview {
       { stroke: color("--risk"), fill: color("--risk-soft"), width: 1.5 },
       { stroke: color("--lost"), width: 2.5, paths: steps() },
       { stroke: color("--soft"), dash: [6, 5], width: 1.5 },
-    ], { label: "The bound over time: lost so far, and if every slot died", value: amount });
+    ], { label: "The bound over time: lost so far, and if every slot died", value: amount, names: ["if every slot died", "lost so far", "budget"] });
     this.boundNote = h("span", { class: "note" });
     return this.panel("The bound over time", this.boundNote, place,
       this.key("worst", "--risk", "if every slot died"), this.key("spent", "--lost", "lost so far"),
@@ -105,7 +108,7 @@ export class Overview {
     this.written = new Chart(place, () => [
       { stroke: color("--soft"), dash: [6, 5], width: 1.5 },
       { stroke: color("--well"), fill: color("--well-soft"), width: 2 },
-    ], { label: "Bytes made durable over time, beside every change in its epoch", value: bytes });
+    ], { label: "Bytes made durable over time, beside every change in its epoch", value: bytes, names: ["every change", "written"] });
     this.bytesNote = h("span", { class: "note" });
     return this.panel("Bytes made durable", this.bytesNote, place, this.key("exact", "--soft", "every change in its epoch, about", "dash"),
       this.key("written", "--well", "written"));
@@ -115,7 +118,7 @@ export class Overview {
     const place = h("div", { class: "chart" });
     this.rowRates = new Chart(place, () => [
       { stroke: color("--well"), width: 2 }, { stroke: color("--cause-every-items"), width: 2, dash: [3, 3] },
-    ], { label: "Rows a second over time, in and out", value: count });
+    ], { label: "Rows a second over time, in and out", value: count, names: ["in", "out"] });
     return this.panel("Rows a second", h("span", { class: "note" }), place, this.key("in", "--well", "in"),
       this.key("out", "--cause-every-items", "out", "dash"));
   }
@@ -146,6 +149,7 @@ export class Overview {
     const last = newest();
     if (!last) { text(this.spent, "–"); text(this.promised, "no epoch has ended yet"); return; }
     this.updateBound(last);
+    this.missing.update(last);
     this.updateTiles(last);
     this.updateSlots();
     this.updateStanding();
@@ -154,6 +158,7 @@ export class Overview {
       this.drawnAt = Date.now(); this.version = known.version;
       this.updateCharts();
       this.failures.update();
+      this.story.update();
     }
     const none = !known.actions.length;
     if (this.buttonsCard.hidden !== none) this.buttonsCard.hidden = none;
@@ -190,7 +195,8 @@ export class Overview {
     if (exact > wrote && exact) set(tile.written, percent(1 - wrote / exact), "", `${bytes(wrote)} instead of ${bytes(exact)}`);
     else set(tile.written, "–", "", `${bytes(wrote)} written`);
     const lost = known.failures.reduce((a, one) => (a === null || one.lost === null ? null : a + one.lost), 0);
-    set(tile.failures, count(known.failures.length), "", known.failures.length ? `lost ${amount(lost)} at most` : "none so far");
+    const survived = known.failures.length ? known.failures[known.failures.length - 1].number : 0; // old ones are forgotten, not uncounted
+    set(tile.failures, count(survived), "", survived ? `lost ${amount(lost)} at most` : "none so far");
   }
 
   updateSlots() {

@@ -19,7 +19,7 @@ export class SlotScreen {
     this.chart = new Chart(place, () => [
       { stroke: color("--well"), fill: color("--well-soft"), width: 2 },
       { stroke: color("--risk"), dash: [6, 5], width: 2 },
-    ], { label: "Divergence over time, beside θ", value: amount });
+    ], { label: "Divergence over time, beside θ", value: amount, names: ["divergence", "θ"] });
     this.body = h("tbody");
     this.missing = h("p", { class: "empty", hidden: "" }, "There is no such slot.");
     this.element = h("div", {}, h("a", { class: "back", href: "#/" }, "← Overview"),

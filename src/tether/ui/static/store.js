@@ -5,6 +5,7 @@ const DEFAULTS = {
   epochs: 1, seconds: 0, rows_in: 0, rows_out: 0, promised: null, spent: 0, at_risk: 0, worst: 0, left: 0,
   backups: {}, backup_bytes: {}, changed: 0, entry_bytes: 0, resident_bytes: 0, fullness: 0, losses: 0,
   state: "stable", fidelity: 1, behind: 0, seconds_left: null,
+  missing_since: null, missing_from: -1, tentative_rows: 0, oldest_tentative: null,
 };
 
 export const known = {
