@@ -122,6 +122,15 @@ class Crashing(RuleBasedStateMachine):
         if told:
             self.stream.commit(CommitNote(stream="s", reader="q", upto=upto))
 
+    @precondition(lambda self: self.planned is None)
+    @rule(count=st.integers(1, 4))
+    def run_while_rows_come(self, count: int) -> None:
+        """An epoch is processed, and more rows come, before anything of them is durable."""
+        self.plan()
+        if self.planned is not None:
+            self.run_epoch(told=True)
+        self.send("a", count, heard=True)
+
     @rule(time=st.floats(0, 9))
     def boundary(self, time: float) -> None:
         number = max(self.acked["c"], self.stream._items.heard.get("c", 0)) + 1
@@ -283,6 +292,29 @@ def test_items_leave_memory_for_the_disk_and_come_back(tmp_path: Path) -> None:
     assert stream.memory_bytes <= 2000
     assert held(stream) == [f"a{number}" for number in range(1, 2001)]
     crash(stream)
+
+
+def test_items_may_be_processed_before_they_are_durable(tmp_path: Path) -> None:
+    """Nobody needs them on disk then; those that follow them do."""
+    stream = opened(tmp_path, max_lost=2000)
+    stream.put("a", 1, rows("a", 1, 50))  # so few that nobody begins to save them
+    stream.commit(CommitNote(stream="s", reader="q", upto=stream.show()))
+    for first in range(51, 1551, 50):  # more than l
+        stream.put("a", first, rows("a", first, 50))
+    assert stream.status().at_risk <= 1000
+    stream.close()
+    again = opened(tmp_path, max_lost=2000)
+    assert again.lost is None
+    assert held(again) == [f"a{number}" for number in range(51, 1551)]
+    again.put("a", 1551, rows("a", 1551, 50))
+    again.commit(CommitNote(stream="s", reader="q", upto=again.show()))
+    again.put("a", 1601, rows("a", 1601, 5))
+    again.put_boundary("a", 1606, 1.0)
+    crash(again)
+    third = opened(tmp_path, max_lost=2000)
+    assert third.lost is None
+    assert held(third) == [f"a{number}" for number in range(1601, 1606)]
+    crash(third)
 
 
 def test_files_go_when_their_items_are_processed(

@@ -7,15 +7,19 @@ import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.gateway.test_stream import crash, held, opened, rows
 
 from tether.backup.files import write_all
-from tether.sources.gateway import segments
+from tether.sources.gateway import saving, segments
 from tether.sources.gateway.errors import StoreFailedError
 from tether.sources.gateway.records import Entry, SavedRun, packed
 from tether.sources.gateway.syncs import AT_A_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def run_of(first: int, items: int = 10) -> Entry:
@@ -183,3 +187,63 @@ def test_what_was_cut_off_is_gone_for_good_before_the_next_file_begins(
     assert synced[0] == names[0]
     assert synced[-1] == names[1]
     log.close()
+
+
+def test_nothing_is_taken_while_what_was_taken_back_still_stands_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that went read-only: after a crash they would be read under others' numbers."""
+    stream = opened(tmp_path, max_lost=40)
+
+    def read_only(_descriptor: int, _size: int) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fails)
+        broken.setattr(os, "ftruncate", read_only)
+        with pytest.raises(StoreFailedError):
+            stream.put("a", 1, rows("a", 1, 30))
+        with pytest.raises(StoreFailedError):  # though l allows it
+            stream.put("b", 1, rows("b", 1, 5))
+    assert stream.put("b", 1, rows("b", 1, 5)).rows == 5
+    stream._items.save()
+    crash(stream)
+    again = opened(tmp_path, max_lost=40)
+    assert held(again) == [f"b{number}" for number in range(1, 6)]
+    assert again.put("a", 1, rows("a", 1, 30)).rows == 30
+    crash(again)
+
+
+def test_what_a_producers_save_gave_up_is_handed_over_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = opened(tmp_path, max_lost=2000)
+    items = stream._items
+    asked: list[Callable[[], None]] = []
+    monkeypatch.setattr(saving._threads, "submit", asked.append)
+    stream.put("a", 1, rows("a", 1, 300))
+    assert len(asked) == 1  # and nobody begins with it yet
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fails)
+        with pytest.raises(StoreFailedError):
+            items.save()
+    assert items.saver.waiting(items.state.received, items.state.processed) == 300
+    stream.put("a", 301, rows("a", 301, 10))
+    assert len(asked) == 2
+    for carry in asked:
+        carry()
+    assert items.log.facts.backed_up == 310
+    crash(stream)
+
+
+def test_who_hands_over_while_the_process_ends_saves_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(_task: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    stream = opened(tmp_path, max_lost=2000)
+    monkeypatch.setattr(saving._threads, "submit", ends)
+    assert stream.put("a", 1, rows("a", 1, 300)).rows == 300
+    assert stream._items.log.facts.backed_up == 300
+    crash(stream)

@@ -22,6 +22,7 @@ from tether.sources.gateway.errors import (
     StoreFailedError,
     TooLargeError,
 )
+from tether.sources.gateway.gateway import check_id
 from tether.sources.gateway.messages import (
     Ack,
     CommitNote,
@@ -92,6 +93,8 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         hello = _hello(descriptor)
         stream = self._gateway.stream_for(hello.stream, reader.schema)
         producer = hello.producer or ANONYMOUS
+        check_id(producer)
+        check_id(hello.life)
         if hello.producer and (owner := self._gateway.owner_of(producer)) is not None:
             writer.write(_ack(Welcome(producer=producer, heard=0, owner=owner)))
             raise ElsewhereError(
@@ -160,6 +163,14 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
                 why=f"Its limit is {limit} bytes.",
                 do="Send smaller batches, or raise --batch-bytes.",
             )
+        try:
+            rows.validate(full=True)  # what is not what it says would end the process later
+        except pa.ArrowException as error:
+            raise BadRowsError(
+                f"A batch for the stream {stream.name!r} is damaged.",
+                why=str(error),
+                do="Write it with an Arrow library. No row of it was taken.",
+            ) from error
         if not as_they_are:
             rows = conform(stream.schema, rows)
         return stream.put(producer, first, rows, session=session, wait=wait)

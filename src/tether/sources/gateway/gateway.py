@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from tether.sources.gateway.config import GatewayConfig
 
 FORMAT = 1
+LONGEST_ID = 1000
+"""Characters of a producer's id, which each mark and each saved run names."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
+
+
+def check_id(producer: str) -> None:
+    """Refuse an id that is too long to be written beside every batch."""
+    if len(producer) > LONGEST_ID:
+        raise BadRowsError(
+            f"A producer's id of {len(producer)} characters is too long.",
+            do=f"Give it at most {LONGEST_ID}.",
+        )
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,6 +81,7 @@ class HeldItems:
 
     def make_room(self, coming: int) -> None:
         """Items are about to come: where they would be too many, wait for those on their way to disk."""
+        self.log.check_end()
         self.catch_up()
         limit = self.account.limit
         if self.state.at_risk + coming > limit and self.saver.busy:

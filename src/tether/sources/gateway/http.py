@@ -8,6 +8,8 @@ is full. Rows are taken all or none.
 from __future__ import annotations
 
 import contextlib
+import hmac
+import math
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from tether.sources.gateway.errors import (
     TooLargeError,
     UnknownStreamError,
 )
+from tether.sources.gateway.gateway import check_id
 from tether.sources.gateway.metrics import metrics_page
 from tether.sources.gateway.rows import from_ipc, from_ndjson
 from tether.sources.gateway.stream import ANONYMOUS
@@ -127,15 +130,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._check_token()
             url = urlsplit(self.path)
             parts = url.path.strip("/").split("/")
-            if len(parts) not in (2, 3) or parts[0] != "streams":
+            if parts[0] != "streams" or len(parts) < 2 or parts[2:] not in ([], ["boundary"]):
                 raise UnknownStreamError(
                     f"Rows cannot be sent to {url.path}.", do="Send them to /streams/NAME."
                 )
             stream = self.server.gateway.stream(parts[1])
             body = self._body()
             producer = self.headers.get("Tether-Producer", "")
+            check_id(producer)
             first = self._sequence() if producer else 0
-            if len(parts) == 3:
+            if parts[2:]:
                 time = parse_qs(url.query).get("time", [""])[0]
                 self._answer(200, stream.put_boundary(producer or ANONYMOUS, first, _number(time)))
                 return
@@ -148,7 +152,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _check_token(self) -> None:
         wanted = self.server.gateway.config.token
-        if wanted is not None and self.headers.get("Authorization", "") != f"Bearer {wanted}":
+        if wanted is None:
+            return
+        shown = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(f"Bearer {wanted}".encode(), shown.encode()):
             raise NotAllowedError(
                 "This gateway asks for a token, and the one that came is not it.",
                 do="Send the header Authorization: Bearer ….",
@@ -156,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _sequence(self) -> int:
         text = self.headers.get("Tether-Sequence", "")
-        if not text.isdigit():
+        if not text.isdecimal() or len(text) > 18:
             raise BadRowsError(
                 "Rows of a named producer came without their number.",
                 why=f"Tether-Sequence is {text!r}.",
@@ -169,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             return self._chunks(limit)
         length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > limit:
+        if not length.isdecimal() or int(length) > limit:
             raise _too_large(length, limit)
         data = self.rfile.read(int(length))
         if len(data) < int(length):
@@ -183,6 +190,8 @@ class _Handler(BaseHTTPRequestHandler):
             line = self.rfile.readline(100).split(b";")[0].strip()
             try:
                 size = int(line, 16)
+                if size < 0:  # it would be read to the connection's end
+                    raise ValueError(line)
             except ValueError:
                 raise BadRowsError("The request broke off.", do="Send it again.") from None
             total += size
@@ -228,7 +237,9 @@ def _too_large(length: str, limit: int) -> TooLargeError:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        if math.isfinite(time := float(text)):
+            return time
+        raise ValueError(text)
     except ValueError:
         raise BadRowsError(
             f"{text!r} is not a time.", do="Send boundary?time=SECONDS of event time."

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pyarrow as pa
 import pyarrow.json
 
 from tether.sources.gateway.errors import BadRowsError
+
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
 
 
 def same_schema(stream: str, wanted: pa.Schema, got: pa.Schema) -> None:
@@ -42,8 +45,10 @@ def from_ndjson(stream: str, schema: pa.Schema, text: bytes) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=schema)
     reading = pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 1 << 10))
     try:
+        _objects(text)  # Arrow's reader takes ``null`` for a row, or for the end of the process
         table = pyarrow.json.read_json(io.BytesIO(text), reading, options)
-    except pa.ArrowException as error:
+        table.validate(full=True)  # it does not look whether text is UTF-8
+    except (msgspec.DecodeError, pa.ArrowException) as error:
         raise BadRowsError(
             f"A line for the stream {stream!r} cannot be read.",
             why=str(error),

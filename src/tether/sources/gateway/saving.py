@@ -81,7 +81,10 @@ class Saver:
             self._parts.append(runs)
             self._handed = runs[-1].last
             self._flying += 1
-        _threads.submit(self._carry)
+        try:
+            _threads.submit(self._carry)
+        except RuntimeError:  # the interpreter is about to end, and starts no more threads
+            self._carry()
 
     def wait(self, enough: Callable[[], bool]) -> None:
         """Wait while parts are on their way, until there is enough room."""
@@ -99,10 +102,14 @@ class Saver:
             StoreFailedError: The disk does not take them.
         """
         last = runs[-1].last if runs else 0
-        if not self._save(runs, entry) and last > self.log.facts.backed_up:
-            self.wait(lambda: self.log.facts.backed_up >= last)
-            if self.log.facts.backed_up < last:
-                self._save(runs, entry)  # what was being written has failed
+        try:
+            if not self._save(runs, entry) and last > self.log.facts.backed_up:
+                self.wait(lambda: self.log.facts.backed_up >= last)
+                if self.log.facts.backed_up < last:
+                    self._save(runs, Entry())  # what was being written has failed
+        except StoreFailedError:
+            self._forget_handed()
+            raise
 
     def _save(self, runs: list[HeldRun], entry: Entry | None = None) -> bool:
         """Write what has not been written, and wait for it; tells whether there was anything."""
@@ -114,6 +121,12 @@ class Saver:
             written, packed = self._write(new, entry or Entry())
         self._sync(new, written, packed)
         return True
+
+    def _forget_handed(self) -> None:
+        """The disk gave something up: what was handed over is handed over again, from the beginning."""
+        with self._landed:
+            self._parts.clear()
+            self._handed = 0
 
     def _carry(self) -> None:
         """Take the oldest part to the disk."""
@@ -128,10 +141,8 @@ class Saver:
                     return  # another thread could not wait, and has written it
                 written, packed = self._write(new, Entry())
             self._sync(new, written, packed)
-        except StoreFailedError:  # it is not in the log, nor what came after it: handed over again
-            with self._landed:
-                self._parts.clear()
-                self._handed = 0
+        except StoreFailedError:  # it is not in the log, nor what came after it
+            self._forget_handed()
         finally:
             with self._landed:
                 self._flying -= 1

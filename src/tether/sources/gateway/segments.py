@@ -98,6 +98,8 @@ class SegmentLog:
         """Files before the newest that could not be read to their end."""
         self.missing = 0
         """Numbers between entries of the newest life that no entry has: never to be told as durable."""
+        self.torn = False
+        """Whether something was taken back that still stands in the newest file."""
         self.syncs = 0
         self._waiting: list[Written] = []
         """Written and not yet durable, in order."""
@@ -151,7 +153,7 @@ class SegmentLog:
     def _look_for_holes(self, entry: Entry) -> None:
         if (entry.life or 0) > self.facts.life:  # what was missing until then has been told
             self.missing = 0
-        durable = self.facts.backed_up
+        durable = max(self.facts.backed_up, self.facts.committed, entry.committed or 0)
         for first, last in _numbers(entry):
             self.missing += max(0, first - durable - 1)
             durable = max(durable, last)
@@ -193,9 +195,10 @@ class SegmentLog:
             if self._size > SEGMENT_BYTES:
                 with contextlib.suppress(StoreFailedError):  # the next one tries again
                     self._land(self._waiting)
-                    self._roll()
+                    if not self.torn:
+                        self._roll()
             # Looked at last: a file's end may have had to give up what was waiting for the disk.
-            if self._file is None or (numbers and numbers[0][0] > self.written + 1):
+            if self._file is None or not self._follows(entry, numbers) or not self._mended():
                 raise self._failed(OSError(errno.EIO, os.strerror(errno.EIO)))
             start = self._size
             try:
@@ -262,13 +265,37 @@ class SegmentLog:
             self._file.forgive()
         self.written = self.facts.backed_up
 
+    def _follows(self, entry: Entry, numbers: Sequence[tuple[int, int]]) -> bool:
+        """Whether all numbers before an entry's own are written, or processed and dropped."""
+        done = max(self.written, self.facts.committed, entry.committed or 0)
+        return not numbers or numbers[0][0] <= done + 1
+
     def _cut(self, size: int) -> None:
-        assert self._file is not None
-        with contextlib.suppress(OSError):  # best effort: readers recognise a torn tail anyway
-            os.ftruncate(self._file.descriptor, size)
-        with contextlib.suppress(OSError):
-            os.lseek(self._file.descriptor, size, os.SEEK_SET)
-        self._size = size
+        """Take back what is written from an offset on."""
+        self._size, self.torn = size, True
+        self._mended()
+
+    def _mended(self) -> bool:
+        """Whether the file ends where it should; if not, and the disk lets us, it does now."""
+        if self.torn and self._file is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file.descriptor, self._size)
+                os.lseek(self._file.descriptor, self._size, os.SEEK_SET)
+                self.torn = False
+        return not self.torn
+
+    def check_end(self) -> None:
+        """Refuse new items while what was taken back still stands in the file.
+
+        After a crash it would be read as durable, under numbers that other items have by then.
+
+        Raises:
+            StoreFailedError: The disk does not even cut a file.
+        """
+        if self.torn:
+            with self._lock:
+                if not self._mended():
+                    raise self._failed(OSError(errno.EIO, os.strerror(errno.EIO)))
 
     def _failed(self, error: OSError) -> StoreFailedError:
         return StoreFailedError(

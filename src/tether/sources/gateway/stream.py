@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 ANONYMOUS = "-"
 """The name of producers that send without an id. Rows that they send again are counted again."""
+LARGEST = 10**18
+"""Largest number of a row: what 64 bits hold, and some room above it."""
 ROOM_SECONDS = 0.2
 """How often a producer that waits for room looks whether it is still connected."""
 
@@ -218,10 +220,10 @@ class GatewayStream:
         if not losses and 1 <= first <= heard + 1:
             return
         waiting = [at for at, loss in enumerate(losses) if producer in loss.gaps]
-        if first < 1:
+        if not 1 <= first <= LARGEST:
             raise WrongSequenceError(
                 f"The number {first} of the producer {producer!r} is not one.",
-                why="A producer numbers its rows from 1.",
+                why=f"A producer numbers its rows from 1, and at most to {LARGEST}.",
                 do="Send the number of the batch's first row.",
             )
         if first <= heard + 1 and not waiting:
@@ -281,6 +283,12 @@ class GatewayStream:
     def commit(self, note: CommitNote) -> None:
         """A reader is past a number, or says what it allows; it becomes a reader if it is none yet."""
         with self._items.lock:
+            if note.upto > (newest := self._items.state.received):
+                raise GatewayError(
+                    f"The reader {note.reader!r} cannot have processed item {note.upto}.",
+                    why=f"The newest of {self.name!r} is {newest}.",
+                    do="Check that it speaks of this gateway's store.",
+                )
             known = self._items.account.readers.get(note.reader)
             here = self._items.state.processed
             reader = known or Reader(upto=here, since=here)
