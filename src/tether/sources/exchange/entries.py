@@ -64,6 +64,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that were older than a boundary told before; their tuple time was set to it."""
     written_at: float = 0.0
     """Unix seconds, by the writer's clock."""
+    covered: dict[str, int] = {}
+    """In an index of a gateway: by store, the newest item that this entry and those before it name."""
 
     @property
     def rows(self) -> int:

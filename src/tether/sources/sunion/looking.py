@@ -17,6 +17,10 @@ from tether.protocols.consistency import (
     complete_before,
     manage,
 )
+from tether.sources.exchange.gateway_index import GatewayIndex, begun
+from tether.sources.exchange.gateway_input import (
+    GatewayInput,  # noqa: TC001 - msgspec reads annotations
+)
 from tether.sources.exchange.lease import LeaseAddress  # noqa: TC001 - msgspec reads annotations
 from tether.sources.exchange.log import ExchangeAddress  # noqa: TC001 - msgspec reads annotations
 from tether.sources.exchange.readers import note_reader
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from tether.sources.exchange.log import ExchangeLog
 
 _log = logging.getLogger(__name__)
+FIRST_LOOK = 10.0
+"""Seconds that a bounded run waits for the first answer of a gateway."""
 SKEW_TOLD = 1.0
 """Seconds by which a writer's clock must be ahead of ours to be told."""
 
@@ -53,6 +59,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether operators with state read it, under a policy that keeps the two kinds apart."""
     lease: LeaseAddress | None = None
     """Where replicas of this query agree who corrects its answers first."""
+    gateways: tuple[GatewayInput | None, ...] = ()
+    """For each input the gateway that its rows are at, where they are at one; empty: no input is."""
+
+    def gateway(self, number: int) -> GatewayInput | None:
+        """The gateway that an input's rows are at."""
+        return self.gateways[number] if self.gateways else None
 
 
 class Inputs:
@@ -69,6 +81,7 @@ class Inputs:
         self._limit: list[list[int]] | None = None
         self._told: set[tuple[int, int]] = set()
         self._lease = None if spec.lease is None else spec.lease.open()
+        self._indexes: dict[int, GatewayIndex] = {}
 
     def begin(self) -> Offset:
         """The offset before everything that is there; the reader is known from here on."""
@@ -89,10 +102,14 @@ class Inputs:
 
     def stop_here(self, start: Offset) -> None:
         """What comes later than now is not looked at any more."""
+        self._extend_indexes()
+        for index in self._indexes.values():
+            index.await_look(FIRST_LOOK)
         self._limit = [[view.next for view in views] for views in self._look(start)]
 
     def next(self, start: Offset, now: float) -> Offset:
         """The end of the next epoch; the start itself where there is nothing to give yet."""
+        self._extend_indexes()
         views = self._look(start, now)
         waiting = [
             each
@@ -152,6 +169,12 @@ class Inputs:
                 return found
         return list(self.logs[number][taken.replica].entries(taken.first, taken.end))
 
+    def stop(self) -> None:
+        """Look no more, where that is done in the background."""
+        for index in self._indexes.values():
+            index.stop()
+        self._indexes.clear()
+
     def skew(self) -> dict[str, Any]:
         """Seconds by which each writer's clock is ahead of ours at least; see ``ReplicaView``."""
         return {
@@ -161,6 +184,14 @@ class Inputs:
         }
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _extend_indexes(self) -> None:
+        """Inputs that are gateways are looked at from the first epoch on."""
+        for number, source in enumerate(self._spec.gateways):
+            if source is None or number in self._indexes:
+                continue
+            if (index := begun(source, self.logs[number][0])) is not None:
+                self._indexes[number] = index
 
     def _look(self, start: Offset, now: float = float("inf")) -> list[list[ReplicaView]]:
         """All that is there, from what was seen before."""
