@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +51,7 @@ def test_an_input_that_is_cut_off_is_silent_until_it_is_reached_again(
     proxy, of, (near, far) = behind
     far.add(0, [(2, 20)], 10)
     near.add(0, [(1, 1)], 10)
-    inputs = Inputs(of)
+    inputs = Inputs(of, patience=60)
     (both,) = epochs(inputs, inputs.begin(), 0.0)
     assert (both.kind, read(of, both, inputs)) == ("stable", [(1, 0, 1), (2, 1, 20)])
 
@@ -76,7 +78,7 @@ def test_stable_rows_are_those_of_a_good_network_whatever_the_network_does(
     proxy.trouble = lambda _: (
         draw.choice(["refuse", "cut", "lose-answer"]) if draw.random() < 0.3 else None
     )
-    inputs = Inputs(of)
+    inputs = Inputs(of, patience=60)
     offset, given = _begun(inputs), []
     for epoch in range(8):
         for number, each in enumerate(written):
@@ -91,6 +93,43 @@ def test_stable_rows_are_those_of_a_good_network_whatever_the_network_does(
     stable = [row for one in given if one.kind == "stable" for row in read(of, one)]
     assert stable == [
         (10 * epoch + number, number, epoch) for epoch in range(8) for number in (0, 1)
+    ]
+
+
+def test_an_input_that_hangs_keeps_nobody_waiting(
+    behind: tuple[LoopbackProxy, Spec, list[Written]],
+) -> None:
+    """A cut network often says nothing at all; when it is back, what hung is asked for anew."""
+    proxy, of, (near, far) = behind
+    far.add(0, [(2, 20)], 10)
+    near.add(0, [(1, 1)], 10)
+    inputs = Inputs(of, patience=60)
+    (both,) = epochs(inputs, inputs.begin(), 0.0)
+
+    hanging, proxy.stall_seconds = threading.Event(), 120.0
+
+    def hang(_: object) -> Any:
+        hanging.set()
+        return "stall"
+
+    proxy.trouble = hang
+    for each, row in ((near, (11, 2)), (far, (12, 21))):
+        each.now = 100.0
+        each.add(1, [row], 20)
+    inputs = Inputs(of, patience=0.01, given_up_after=1.0)
+    begun = time.monotonic()
+    (early,) = epochs(inputs, both, 106.0)
+    inputs.note(early.low)
+    assert (early.kind, read(of, early, inputs)) == ("tentative", [(11, 0, 2)])
+    assert hanging.wait(60)
+    assert time.monotonic() - begun < proxy.stall_seconds / 2
+
+    proxy.trouble = lambda _: None
+    deadline = time.monotonic() + 60
+    while not (found := epochs(inputs, early, 107.0)):
+        assert time.monotonic() < deadline
+    assert [(each.kind, read(of, each)) for each in found] == [
+        ("stable", [(11, 0, 2), (12, 1, 21)])
     ]
 
 

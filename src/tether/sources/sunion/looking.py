@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from tether.backup.objectio import ObjectFolder
 from tether.core.errors import BackupError, BackupUnreadableError
 from tether.protocols.consistency import (
     Handling,
@@ -17,6 +19,7 @@ from tether.protocols.consistency import (
     complete_before,
     manage,
 )
+from tether.sources.exchange.following import GIVEN_UP_AFTER, Follower, fetch
 from tether.sources.exchange.gateway_index import GatewayIndex, begun
 from tether.sources.exchange.gateway_input import (
     GatewayInput,  # noqa: TC001 - msgspec reads annotations
@@ -28,6 +31,8 @@ from tether.sources.exchange.view import ReplicaView
 from tether.sources.sunion.offsets import Offset, Taken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tether.sources.exchange.entries import Entry
     from tether.sources.exchange.log import ExchangeLog
 
@@ -72,33 +77,50 @@ class Inputs:
 
     Args:
         spec: The subscription.
+        patience: Seconds that a look waits for a store that does not answer at once; by default a
+            tenth of what rows wait.
+        given_up_after: Seconds after which it is asked anew.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        patience: float | None = None,
+        given_up_after: float = GIVEN_UP_AFTER,
+    ) -> None:
         self._spec = spec
+        self._patience = min(1.0, spec.handling.wait / 10) if patience is None else patience
+        self._given_up_after = given_up_after
         self.logs: list[list[ExchangeLog]] = [[a.open() for a in each] for each in spec.inputs]
         self._views: list[list[ReplicaView]] | None = None
         self._limit: list[list[int]] | None = None
         self._told: set[tuple[int, int]] = set()
         self._lease = None if spec.lease is None else spec.lease.open()
         self._indexes: dict[int, GatewayIndex] = {}
+        # A directory is read as it is looked at; a store may hang.
+        self._followers = {
+            log.url: Follower(log, given_up_after)
+            for logs in self.logs
+            for log in logs
+            if isinstance(log.folder, ObjectFolder)
+        }
 
     def begin(self) -> Offset:
         """The offset before everything that is there; the reader is known from here on."""
         low = tuple(tuple(log.first() for log in logs) for logs in self.logs)
-        self.note(low)
+        for log, number in self._each(low):
+            self._note(log, number)
         manager = Manager(following=(0,) * len(self.logs))
         return Offset(manager=manager, low=low, bucket=self._spec.bucket)
 
     def note(self, low: tuple[tuple[int, ...], ...]) -> None:
         """Say in every exchange what this reader may still need."""
-        for logs, numbers in zip(self.logs, low, strict=True):
-            for log, number in zip(logs, numbers, strict=True):
-                try:
-                    note_reader(log, self._spec.reader, number)
-                except BackupError as error:
-                    # It then keeps more than it must, until the next note.
-                    _log.warning("%s does not know how far it was read: %s", log.url, error)
+        for log, number in self._each(low):
+            follower = self._followers.get(log.url)
+            if follower is None:
+                self._note(log, number)
+            else:
+                follower.note(partial(self._note, log, number))
 
     def stop_here(self, start: Offset) -> None:
         """What comes later than now is not looked at any more."""
@@ -185,6 +207,17 @@ class Inputs:
 
     # ---- inside --------------------------------------------------------------------------------------
 
+    def _each(self, low: tuple[tuple[int, ...], ...]) -> Iterator[tuple[ExchangeLog, int]]:
+        for logs, numbers in zip(self.logs, low, strict=True):
+            yield from zip(logs, numbers, strict=True)
+
+    def _note(self, log: ExchangeLog, number: int) -> None:
+        try:
+            note_reader(log, self._spec.reader, number)
+        except BackupError as error:
+            # It then keeps more than it must, until the next note.
+            _log.warning("%s does not know how far it was read: %s", log.url, error)
+
     def _extend_indexes(self) -> None:
         """Inputs that are gateways are looked at from the first epoch on."""
         for number, source in enumerate(self._spec.gateways):
@@ -207,16 +240,20 @@ class Inputs:
     def _take(self, log: ExchangeLog, view: ReplicaView, now: float, at: tuple[int, int]) -> None:
         number, replica = at
         end = self._limit[number][replica] if self._limit is not None else None
-        try:
-            while (end is None or view.next < end) and (entry := log.entry(view.next)) is not None:
-                view.take(entry, min(now, 2**53))
-        except BackupUnreadableError:
+        follower = self._followers.get(log.url)
+        if follower is None:
+            found = fetch(log, view.next, end)
+        else:
+            found = follower.next(view.next, end, self._patience)
+        for entry in found.entries:
+            view.take(entry, min(now, 2**53))
+        if isinstance(found.error, BackupUnreadableError):
             if len(self.logs[number]) == 1:
-                raise
-            _log.exception("A replica of input %d is left out.", number)
-        except BackupError as error:
+                raise found.error
+            _log.error("A replica of input %d is left out: %s", number, found.error)
+        elif found.error is not None:
             # It may be reached again; until then it is an input that is silent.
-            _log.warning("Input %d cannot be reached: %s", number, error)
+            _log.warning("Input %d cannot be reached: %s", number, found.error)
         if view.ahead_by is not None and view.ahead_by > SKEW_TOLD and at not in self._told:
             self._told.add(at)
             _log.warning(
