@@ -216,6 +216,32 @@ def clean(work: Path, buckets: int) -> list[Any]:
     return job.stable()
 
 
+def test_an_input_that_comes_back_in_part_is_told_as_a_new_failure(
+    tmp_path: Path, truth: list[Any]
+) -> None:
+    job = Job(tmp_path / "job", tether.Available(delay=3.0))
+    job.start()
+    for _ in range(4):
+        job.send(0)
+        job.send(1)
+    job.step(3.0)
+    assert len(job.tentative()) == 4
+    job.send(2)
+    job.step(0.1)
+    assert len(job.stable()) == 1
+    job.send(0)
+    job.send(1)
+    job.step(3.0)
+    told = [event.what for event in job.query.story()]
+    assert told.count("interrupted") == 1
+    for _ in range(4):
+        job.send(2)
+    job.step(1.0)
+    assert job.query.healing() is None
+    job.query.stop()
+    assert job.stable() == truth[:5]
+
+
 def named(policy: tether.Available) -> str:
     return f"{policy.reconcile}-{policy.failure}-{policy.stabilization}"
 

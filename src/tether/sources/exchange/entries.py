@@ -58,6 +58,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     undo: Undone | None = None
     done: bool = False
     """Whether corrections end here (DPC's REC_DONE)."""
+    forced: bool = False
+    """Whether a new failure came before all was corrected: as if REC_DONE were before these rows, the
+    first of the new failure. Those before stay tentative until they are corrected, too."""
     digest: int = 0
     """Sum of the rows' hashes: equal for equal rows in any order."""
     late: int = 0

@@ -38,6 +38,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     boundary: int | None = None
     """No row after these has a lower tuple time, as far as they tell."""
+    failing: bool = False
+    """Whether they were made while inputs were missing, and nothing was corrected."""
 
 
 class ExchangeWriter:
@@ -61,6 +63,8 @@ class ExchangeWriter:
         self._stable_through = -1
         """Epochs up to here are there; of later ones ``_stable`` knows more."""
         self._early: set[int] = set()
+        self._correcting = False
+        """Whether corrections have begun and have not ended."""
         self._last: RowId | None = None
         self._strict_from: int | None = None
         self.boundary: int | None = None
@@ -105,6 +109,7 @@ class ExchangeWriter:
                     boundary=boundary,
                     undo=undo,
                     done=done,
+                    forced=kind == "tentative" and rows.failing and self._correcting,
                     digest=rows.digest,
                     late=rows.late,
                 )
@@ -164,6 +169,9 @@ class ExchangeWriter:
                 self._stable_through = oldest
             if entry.rows:
                 self._last = RowId(epoch=entry.epoch, row=entry.rows - 1)
+        self._correcting = (self._correcting or entry.undo is not None) and not (
+            entry.done or entry.forced
+        )
         if entry.done:
             self._early.clear()
             self._reach = None

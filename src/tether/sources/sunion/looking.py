@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -169,6 +169,9 @@ class Inputs:
             bucket=self._spec.bucket,
             taken=tuple(taken),
             given=start.given + (release.kind == "stable"),
+            clocks={
+                url: round(ahead, 1) for url, ahead in self.skew().items() if ahead > SKEW_TOLD
+            },
         )
 
     def _in_turn(self, start: Offset, look: Look) -> Look:
@@ -197,12 +200,13 @@ class Inputs:
             index.stop()
         self._indexes.clear()
 
-    def skew(self) -> dict[str, Any]:
+    def skew(self) -> dict[str, float]:
         """Seconds by which each writer's clock is ahead of ours at least; see ``ReplicaView``."""
         return {
             log.url: view.ahead_by
             for logs, views in zip(self.logs, self._views or [], strict=False)
             for log, view in zip(logs, views, strict=True)
+            if view.ahead_by is not None
         }
 
     # ---- inside --------------------------------------------------------------------------------------
