@@ -167,7 +167,8 @@ def test_killed_at_a_step(
 @pytest.mark.parametrize("seed", range(40))
 def test_killed_twice_anywhere(tmp_path: Path, truth: list[Any], seed: int) -> None:
     random = Random(seed)
-    policy, executors = random.choice(POLICIES), random.choice([0, 2])
+    # Every way to handle a failure, both ways to reconcile: each some times.
+    policy, executors = POLICIES[seed % len(POLICIES)], random.choice([0, 2])
     strikes = []
     for _ in range(2):
         point = random.choice(POINTS)[0]
