@@ -14,8 +14,13 @@ import pytest
 from tests.sources.samples import Written
 from tests.sources.test_subscribe import epochs, read, spec
 
+from tether.backup import patience
 from tether.core.errors import BackupError
+from tether.sources.exchange import writer
+from tether.sources.exchange.files import read_file
 from tether.sources.exchange.log import ExchangeAddress
+from tether.sources.exchange.readers import note_reader
+from tether.sources.exchange.view import rows_between
 from tether.sources.sunion.looking import Inputs
 from tether.testing.proxy import loopback_proxy
 
@@ -131,6 +136,29 @@ def test_an_input_that_hangs_keeps_nobody_waiting(
     assert [(each.kind, read(of, each)) for each in found] == [
         ("stable", [(11, 0, 2), (12, 1, 21)])
     ]
+
+
+def test_a_writer_whose_network_is_bad_writes_each_entry_once(
+    s3_options: Any, behind: tuple[LoopbackProxy, Spec, list[Written]], monkeypatch: Any
+) -> None:
+    """What was stored without an answer is not taken for another's; nothing fails for old entries."""
+    monkeypatch.setattr(patience, "PAUSE", 0.0)
+    monkeypatch.setattr(writer, "TRIM_EVERY", 2)
+    proxy, _, _ = behind
+    options = {**s3_options, "endpoint_url": proxy.url, **PATIENCE}
+    written = Written(f"s3://backups/{uuid.uuid4().hex}", options)
+    note_reader(written.log, "r", 3)
+    draw = random.Random(1)
+    proxy.trouble = lambda _: (
+        draw.choice(["refuse", "cut", "lose-answer"]) if draw.random() < 0.3 else None
+    )
+    for epoch in range(8):
+        assert written.add(epoch, [(epoch, 10 * epoch)], epoch + 1)
+    proxy.trouble = lambda _: None
+    assert [entry.epoch for entry in written.log.entries(3)] == [3, 4, 5, 6, 7]
+    rows = rows_between(written.log.entries(3), 0, 100, tentative=False)
+    tables = [read_file(written.log.folder, each, ["v"])[0] for each in rows]
+    assert [table["v"].to_pylist() for table in tables] == [[10 * at] for at in range(3, 8)]
 
 
 def _begun(inputs: Inputs) -> Offset:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tether.core.errors import BackupLockedError, StaleOutputError
+from tether.backup.patience import patiently
+from tether.core.errors import BackupError, BackupLockedError, StaleOutputError
 from tether.sources.exchange.entries import Entry, RowId, Undone
 from tether.sources.exchange.readers import trim_read
 
@@ -115,7 +116,7 @@ class ExchangeWriter:
                 )
             )
             if self._next % TRIM_EVERY == 0:
-                trim_read(self.log)
+                self._trim()
             return True
 
     def heartbeat(self, boundary: int) -> bool:
@@ -145,13 +146,19 @@ class ExchangeWriter:
 
     # ---- inside --------------------------------------------------------------------------------------
 
+    def _trim(self) -> None:
+        try:
+            trim_read(self.log)
+        except BackupError as error:
+            _log.warning("Old entries of %s are kept for now: %s", self.log.url, error)
+
     def _withdraw(self) -> None:
         undo = Undone(after=self._last, before=_END)
         self._append(Entry(number=self._next, kind="mark", undo=undo, done=True))
 
     def _append(self, entry: Entry) -> None:
         entry = msgspec.structs.replace(entry, query=self._query, written_at=self._clock())
-        self.log.append(entry)
+        patiently(self.log.folder, lambda: self.log.append(entry))
         self._note(entry)
 
     def _note(self, entry: Entry) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tether.core.errors import BackupError, BackupUnreadableError
+from tether.backup.patience import patiently
 from tether.sources.exchange.files import read_file
 from tether.sources.exchange.gateway_rows import read_items
 from tether.sources.exchange.log import ROW_HASH, TUPLE_TIME
@@ -19,7 +18,7 @@ from tether.sources.exchange.view import Wanted, rows_between
 from tether.sources.sunion.columns import BUCKET, ENTRY, INPUT, ROW, STABILITY, STABLE_BEFORE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tether.sources.exchange.entries import Entry
     from tether.sources.sunion.looking import Spec
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 BATCH_ROWS = 65_536
-READ_SECONDS = 60.0
-"""How long a task tries to read rows that were seen before and cannot be reached now."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +115,8 @@ def _of_input(spec: Spec, folder: object, number: int, wanted: tuple[Wanted, ...
     tables, gateway = [], spec.gateway(number)
     for each in wanted:
         if gateway is None:
-            rows, numbers = _patiently(partial(read_file, folder, each, columns))  # type: ignore[arg-type]
+            # An epoch that was cut consists of these rows, and of no others.
+            rows, numbers = patiently(folder, partial(read_file, folder, each, columns))  # type: ignore[arg-type]
         else:
             rows, numbers = read_items(gateway, each, columns)
         if spec.places:
@@ -132,20 +130,6 @@ def _of_input(spec: Spec, folder: object, number: int, wanted: tuple[Wanted, ...
         order = np.lexsort((rows[ROW_HASH].to_numpy(), rows[TUPLE_TIME].to_numpy()))
         rows = rows.take(pa.array(order)).drop_columns([ROW_HASH])
     return rows
-
-
-def _patiently(read: Callable[[], tuple[pa.Table, np.ndarray]]) -> tuple[pa.Table, np.ndarray]:
-    """Try again for a while: an epoch that has been cut consists of these rows, and of no others."""
-    deadline = time.monotonic() + READ_SECONDS
-    while True:
-        try:
-            return read()
-        except BackupUnreadableError:
-            raise
-        except BackupError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)
 
 
 def _with_kind(spec: Spec, piece: Piece, rows: pa.Table) -> pa.Table:
