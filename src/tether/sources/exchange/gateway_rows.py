@@ -62,7 +62,7 @@ def tuple_times(column: pa.ChunkedArray, floor: int | None) -> NDArray[np.int64]
         micros = pc.cast(pc.cast(column, whole, safe=False), pa.int64())
     else:
         micros = pc.multiply(pc.cast(column, pa.int64()), 1_000_000)
-    times = pc.fill_null(micros, 0 if floor is None else floor).to_numpy()
+    times: NDArray[np.int64] = pc.fill_null(micros, 0 if floor is None else floor).to_numpy()
     return times if floor is None else np.maximum(times, floor)
 
 
@@ -125,4 +125,4 @@ def _fetch(source: GatewayInput, items: ItemRange) -> pa.Table:
 
 
 def _checksum(times: NDArray[np.int64]) -> int:
-    return crc32(np.ascontiguousarray(times, "<i8"))
+    return crc32(np.ascontiguousarray(times, "<i8").data)
