@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 import tether
-from bench.chains import chained
 from bench.harness import Experiment, Goal, Measurement, say
 from bench.results import FOLDER, ResultLog, file_name
+from bench.silence_figures import ALPHA, WAYS, X, figure_runs, warm_up
 from bench.silences import silenced
 from bench.streams import scratch
 from tether.cli.session import open_session
@@ -35,18 +35,6 @@ if TYPE_CHECKING:
 
 INPUTS = 3
 SUNION, UNION = "SUnion", "plain union"
-X, ALPHA = 3.0, 0.75
-"""Seconds, and the part of them that rows wait. Not the paper's 0.9: an epoch of Spark takes longer
-than a tenth of X, and one may be in hand already when a row's time is over."""
-WAYS: list[tuple[Any, Any, Any]] = [
-    ("process", "process", "checkpoint"),
-    ("delay", "delay", "checkpoint"),
-    ("process", "delay", "checkpoint"),
-    ("delay", "process", "undo"),
-    ("process", "suspend", "undo"),
-    ("delay", "suspend", "checkpoint"),
-]
-"""All six ways to handle a failure; both ways to reconcile among them."""
 SCHEMA = json.dumps(
     {
         "type": "struct",
@@ -81,7 +69,7 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
     ]
     switched = _switch(session, log, repeats=2 if quick else 5)
     silences = _silences(session, log, quick=quick)
-    figures = {} if quick else _figures(session, log)
+    figures = {} if quick else figure_runs(session, log)
     others = [each for name in ("figure_9", "figure_12") for each in figures.get(name, [])]
     goals = [
         Goal("reconcile.sunion_throughput", ">=", 0.8, experiment.ratio(UNION, SUNION)),
@@ -105,7 +93,7 @@ def _silences(session: SparkSession, log: ResultLog, *, quick: bool) -> list[dic
     runs = runs[:4] + runs[6:8] if quick else runs
     found = []
     if any(log.get("silences", number) is None for number in range(len(runs))):
-        _warm_up(session)
+        warm_up(session)
     for number, ((failure, stabilization, reconcile), seconds) in enumerate(runs):
         policy = tether.Available(
             delay=X,
@@ -117,15 +105,6 @@ def _silences(session: SparkSession, log: ResultLog, *, quick: bool) -> list[dic
         found.append(log.once("silences", number, partial(silenced, session, policy, seconds)))
         say(f"reconcile: {number + 1} of {len(runs)}: {found[-1]}")
     return found
-
-
-@cache
-def _warm_up(session: SparkSession) -> None:
-    """Java and Python warm up with a failure that does not count.
-
-    The first tentative epoch of a session takes a second more than all later ones.
-    """
-    silenced(session, tether.Available(delay=X, alpha=ALPHA), 5)
 
 
 def _goals(silences: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[Goal]:
@@ -155,54 +134,6 @@ def _goals(silences: list[dict[str, Any]], others: list[dict[str, Any]]) -> list
             sum(each["tentative_rows"] for each in short),
         ),
     ]
-
-
-def _figures(session: SparkSession, log: ResultLog) -> dict[str, list[dict[str, Any]]]:
-    """For the record: against αX, the length of a chain, and state size and rate."""
-    by_alpha = [
-        partial(silenced, session, tether.Available(delay=delay, alpha=alpha, failure=failure), 5)
-        for failure in ("process", "delay")
-        # αX from 0.6 s to longer than the failure.
-        for delay, alpha in ((X, 0.2), (X, 0.5), (X, 0.8), (6.0, 0.75), (8.0, 0.75))
-    ]
-    by_state = [
-        partial(
-            silenced,
-            session,
-            tether.Available(delay=X, alpha=0.4, reconcile=reconcile),
-            5,
-            entries=entries,
-            rate=rate,
-        )
-        for reconcile in ("checkpoint", "undo")
-        for entries, rate in (
-            *((entries, 1_500) for entries in (0, 1_000_000, 4_000_000)),
-            *((0, rate) for rate in (6_000, 15_000)),
-        )
-    ]
-    by_length = [
-        partial(
-            chained,
-            session,
-            tether.Available(
-                delay=X, alpha=ALPHA, failure=failure, stabilization=stabilization, reconcile=way
-            ),
-            length,
-            6,
-        )
-        for failure, stabilization, way in (WAYS[0], WAYS[1], WAYS[4])
-        for length in (1, 2, 3)
-    ]
-    figures = {"figure_9": by_alpha, "figure_12": by_state, "figure_11": by_length}
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, runs in figures.items():
-        found[name] = []
-        if any(log.get(name, number) is None for number in range(len(runs))):
-            _warm_up(session)
-        for number, run_one in enumerate(runs):
-            found[name].append(log.once(name, number, run_one))
-            say(f"reconcile: {name}, {number + 1} of {len(runs)}: {found[name][-1]}")
-    return found
 
 
 def _writer(path: Path, **about: Any) -> ExchangeWriter:

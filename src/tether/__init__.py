@@ -22,6 +22,7 @@ from tether.policies.partially_active import PartiallyActive
 from tether.policies.upstream_backup import UpstreamBackup
 
 if TYPE_CHECKING:
+    from tether.sources.exchange.gateway_input import GatewayInput
     from tether.sources.exchange.ingest import ingest
     from tether.sources.exchange.sink import to_exchange
     from tether.sources.replica import Replica
@@ -50,6 +51,7 @@ __all__ = [
     "Decaying",
     "EndedWindow",
     "EpochLines",
+    "GatewayInput",
     "Hopping",
     "Loss",
     "MiniBatch",
@@ -81,6 +83,7 @@ _NEEDS_SPARK = {
     "BSP": "tether.spark.graph.consistency",
     "SSP": "tether.spark.graph.consistency",
     "EpochLines": "tether.spark.epoch_lines",
+    "GatewayInput": "tether.sources.exchange.gateway_input",
     "Query": "tether.spark.query",
     "Replica": "tether.sources.replica",
     "ingest": "tether.sources.exchange.ingest",

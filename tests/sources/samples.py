@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -49,8 +50,11 @@ class Written:
         rows: Sequence[tuple[int, int]],
         boundary: int | None = None,
         kind: Any = "stable",
+        *,
+        failing: bool = False,
     ) -> bool:
-        return self.writer.add(epoch, kind, self.keep(epoch, rows, boundary))
+        kept = self.keep(epoch, rows, boundary)
+        return self.writer.add(epoch, kind, msgspec.structs.replace(kept, failing=failing))
 
     def keep(self, epoch: int, rows: Sequence[tuple[int, int]], boundary: int | None) -> Rows:
         found = []

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from tether.sources.exchange.files import read_file
 from tether.sources.exchange.log import ExchangeAddress
 from tether.sources.exchange.view import rows_between
 from tether.testing.gateways import gateway
+from tether.testing.proxy import loopback_proxy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,6 +251,135 @@ def test_one_of_two_replicas_dies_or_stands_still(spark: Any, tmp_path: Path, nu
         (10 * at, 5) for at in range(7)
     ]
     assert stable_rows(replicas.exchange("a"), ["v", "count"]) == [(10 * at, 5) for at in range(7)]
+
+
+@pytest.mark.long
+def test_the_network_to_an_input_is_cut_and_hangs(
+    spark: Any, tmp_path: Path, s3_options: Any
+) -> None:
+    """Refused, cut in the middle of answers, or without a word: the query goes on, and is right."""
+    folder = f"s3://backups/{uuid.uuid4().hex}"
+    near, far = (Written(f"{folder}/{name}", s3_options) for name in ("near", "far"))
+    for each in (near, far):
+        each.writer._clock = time.time
+    sent = [0, 0]
+
+    def send(*numbers: int) -> None:
+        for number in numbers:
+            at = sent[number]
+            sent[number] += 1
+            (near, far)[number].add(at, [(10 * at, 10 * at)] * (number + 2), boundary=10 * at + 10)
+
+    output, query = tether.to_memory(key="v"), None
+    with loopback_proxy(s3_options["endpoint_url"]) as proxy:
+        proxy.stall_seconds = 20.0
+        policy = tether.Available(delay=3.0, alpha=0.7)
+        send(0, 1)
+        rows = tether.subscribe(
+            spark,
+            [f"{folder}/near", f"{folder}/far"],
+            reader="r",
+            bucket=10,
+            tolerance=policy,
+            options={**s3_options, "endpoint_url": proxy.url},
+        )
+        try:
+            query = (
+                tether.stream(rows)
+                .apply(KeyedAggregate(), key="v", parallelism=1)
+                .start(
+                    output,
+                    tolerance=policy,
+                    backup=str(tmp_path / "backup"),
+                    checkpoint=str(tmp_path / "checkpoint"),
+                )
+            )
+            wait_for(lambda: len(output.rows("stable")) == 1, query)
+            for trouble in ("refuse", "cut", "stall"):
+                whole = len(output.rows("stable"))
+                proxy.trouble = lambda asked, now=trouble: now if "/far/" in asked.path else None
+                send(0, 1)  # the far one's writer is on the other side of the cut
+                wait_for(lambda: output.rows("newest")[-1]["_stability"] == "tentative", query)
+                assert len(output.rows("stable")) == whole
+                proxy.trouble = lambda _: None
+                wait_for(lambda n=whole: len(output.rows("stable")) == n + 1, query)
+            assert proxy.seen.keys() >= {"refuse", "cut", "stall"}
+        finally:
+            if query is not None:
+                query.stop()
+    assert [(row["v"], row["count"]) for row in output.rows("stable")] == [
+        (10 * at, 5) for at in range(4)
+    ]
+
+
+@pytest.mark.long
+def test_gateways_as_inputs_one_of_which_is_killed_and_one_hangs(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Without a query in between: answers go on, and every acknowledged row is in the end, once."""
+    output, query = tether.to_memory(key="at"), None
+    policy = tether.Available(delay=3.0, alpha=0.7)
+    with (
+        gateway(tmp_path / "one", "--stream", "s=at bigint") as one,
+        gateway(tmp_path / "other", "--stream", "s=at bigint") as other,
+        Producer(one.flight, "s", "at bigint", id="a") as near,
+        Producer(other.flight, "s", "at bigint", id="b", replays=True) as far,
+    ):
+        sent = [0, 0]
+
+        def send(*numbers: int) -> None:
+            for number in numbers:
+                at = 10 * sent[number]
+                sent[number] += 1
+                producer = (near, far)[number]
+                producer.send([{"at": at}] * (number + 2))
+                producer.boundary(float(at + 10))
+                producer.flush()
+
+        send(0, 1)
+        inputs = [
+            tether.GatewayInput(
+                gateway=process.flight,
+                stream="s",
+                time="at",
+                index=str(tmp_path / f"index{number}"),
+            )
+            for number, process in enumerate((one, other))
+        ]
+        rows = tether.subscribe(spark, inputs, reader="r", bucket=10, tolerance=policy)
+        try:
+            query = (
+                tether.stream(rows)
+                .apply(KeyedAggregate(), key="at", parallelism=1)
+                .start(
+                    output,
+                    tolerance=policy,
+                    backup=str(tmp_path / "backup"),
+                    checkpoint=str(tmp_path / "checkpoint"),
+                )
+            )
+            wait_for(lambda: len(output.rows("stable")) == 1, query)
+            for number in (signal.SIGKILL, signal.SIGSTOP):
+                whole = len(output.rows("stable"))
+                if number == signal.SIGKILL:
+                    other.kill()
+                else:
+                    other.signal(number)
+                send(0)
+                wait_for(lambda: output.rows("newest")[-1]["_stability"] == "tentative", query)
+                assert len(output.rows("stable")) == whole
+                if number == signal.SIGKILL:
+                    other.start()
+                else:
+                    other.signal(signal.SIGCONT)
+                send(1)
+                wait_for(lambda n=whole: len(output.rows("stable")) == n + 1, query)
+        finally:
+            if query is not None:
+                query.stop()
+    assert [(row["at"], row["count"]) for row in output.rows("stable")] == [
+        (10 * at, 5) for at in range(3)
+    ]
 
 
 @pytest.mark.long

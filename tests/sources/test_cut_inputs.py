@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,13 @@ import pytest
 from tests.sources.samples import Written
 from tests.sources.test_subscribe import epochs, read, spec
 
+from tether.backup import patience
 from tether.core.errors import BackupError
+from tether.sources.exchange import writer
+from tether.sources.exchange.files import read_file
 from tether.sources.exchange.log import ExchangeAddress
+from tether.sources.exchange.readers import note_reader
+from tether.sources.exchange.view import rows_between
 from tether.sources.sunion.looking import Inputs
 from tether.testing.proxy import loopback_proxy
 
@@ -49,7 +56,7 @@ def test_an_input_that_is_cut_off_is_silent_until_it_is_reached_again(
     proxy, of, (near, far) = behind
     far.add(0, [(2, 20)], 10)
     near.add(0, [(1, 1)], 10)
-    inputs = Inputs(of)
+    inputs = Inputs(of, patience=60)
     (both,) = epochs(inputs, inputs.begin(), 0.0)
     assert (both.kind, read(of, both, inputs)) == ("stable", [(1, 0, 1), (2, 1, 20)])
 
@@ -76,7 +83,7 @@ def test_stable_rows_are_those_of_a_good_network_whatever_the_network_does(
     proxy.trouble = lambda _: (
         draw.choice(["refuse", "cut", "lose-answer"]) if draw.random() < 0.3 else None
     )
-    inputs = Inputs(of)
+    inputs = Inputs(of, patience=60)
     offset, given = _begun(inputs), []
     for epoch in range(8):
         for number, each in enumerate(written):
@@ -92,6 +99,66 @@ def test_stable_rows_are_those_of_a_good_network_whatever_the_network_does(
     assert stable == [
         (10 * epoch + number, number, epoch) for epoch in range(8) for number in (0, 1)
     ]
+
+
+def test_an_input_that_hangs_keeps_nobody_waiting(
+    behind: tuple[LoopbackProxy, Spec, list[Written]],
+) -> None:
+    """A cut network often says nothing at all; when it is back, what hung is asked for anew."""
+    proxy, of, (near, far) = behind
+    far.add(0, [(2, 20)], 10)
+    near.add(0, [(1, 1)], 10)
+    inputs = Inputs(of, patience=60)
+    (both,) = epochs(inputs, inputs.begin(), 0.0)
+
+    hanging, proxy.stall_seconds = threading.Event(), 120.0
+
+    def hang(_: object) -> Any:
+        hanging.set()
+        return "stall"
+
+    proxy.trouble = hang
+    for each, row in ((near, (11, 2)), (far, (12, 21))):
+        each.now = 100.0
+        each.add(1, [row], 20)
+    inputs = Inputs(of, patience=0.01, given_up_after=1.0)
+    begun = time.monotonic()
+    (early,) = epochs(inputs, both, 106.0)
+    inputs.note(early.low)
+    assert (early.kind, read(of, early, inputs)) == ("tentative", [(11, 0, 2)])
+    assert hanging.wait(60)
+    assert time.monotonic() - begun < proxy.stall_seconds / 2
+
+    proxy.trouble = lambda _: None
+    deadline = time.monotonic() + 60
+    while not (found := epochs(inputs, early, 107.0)):
+        assert time.monotonic() < deadline
+    assert [(each.kind, read(of, each)) for each in found] == [
+        ("stable", [(11, 0, 2), (12, 1, 21)])
+    ]
+
+
+def test_a_writer_whose_network_is_bad_writes_each_entry_once(
+    s3_options: Any, behind: tuple[LoopbackProxy, Spec, list[Written]], monkeypatch: Any
+) -> None:
+    """What was stored without an answer is not taken for another's; nothing fails for old entries."""
+    monkeypatch.setattr(patience, "PAUSE", 0.0)
+    monkeypatch.setattr(writer, "TRIM_EVERY", 2)
+    proxy, _, _ = behind
+    options = {**s3_options, "endpoint_url": proxy.url, **PATIENCE}
+    written = Written(f"s3://backups/{uuid.uuid4().hex}", options)
+    note_reader(written.log, "r", 3)
+    draw = random.Random(1)
+    proxy.trouble = lambda _: (
+        draw.choice(["refuse", "cut", "lose-answer"]) if draw.random() < 0.3 else None
+    )
+    for epoch in range(8):
+        assert written.add(epoch, [(epoch, 10 * epoch)], epoch + 1)
+    proxy.trouble = lambda _: None
+    assert [entry.epoch for entry in written.log.entries(3)] == [3, 4, 5, 6, 7]
+    rows = rows_between(written.log.entries(3), 0, 100, tentative=False)
+    tables = [read_file(written.log.folder, each, ["v"])[0] for each in rows]
+    assert [table["v"].to_pylist() for table in tables] == [[10 * at] for at in range(3, 8)]
 
 
 def _begun(inputs: Inputs) -> Offset:

@@ -102,6 +102,33 @@ def test_stable_rows_withdraw_the_tentative_ones_before_them(exchange: Written) 
     assert last.done
 
 
+def test_a_new_failure_before_all_is_corrected_is_marked_once(exchange: Written) -> None:
+    """The forced REC_DONE: what follows is of another failure, what was before still tentative."""
+    exchange.add(0, [(1, 10)], 2)
+    exchange.add(1, [(2, 21)], 4, "tentative", failing=True)
+    exchange.add(2, [(4, 41)], 6, "tentative", failing=True)
+    exchange.add(3, [(2, 20), (3, 30)], 4)  # corrections have begun
+    exchange.add(4, [(6, 61)], 7, "tentative")  # and new rows come beside them
+    exchange.reopened()
+    exchange.add(5, [(7, 71)], 8, "tentative", failing=True)
+    exchange.add(6, [(8, 81)], 9, "tentative", failing=True)
+    assert [entry.forced for entry in exchange.log.entries(0)] == [
+        number == 5 for number in range(7)
+    ]
+    assert everything(exchange, tentative=True)[1:] == [
+        (4, 41),
+        (2, 20),
+        (3, 30),
+        (6, 61),
+        (7, 71),
+        (8, 81),
+    ]
+    exchange.add(7, [(4, 40), (6, 60), (7, 70), (8, 80)], 9)
+    assert next(iter(exchange.log.entries(7))).done
+    exchange.add(8, [(9, 91)], 10, "tentative", failing=True)  # a failure of its own
+    assert not next(iter(exchange.log.entries(8))).forced
+
+
 def test_what_is_taken_back_must_come_again_as_it_was(exchange: Written) -> None:
     exchange.add(0, [(1, 10)], 2)
     exchange.add(1, [(2, 20)], 3)

@@ -209,7 +209,8 @@ def test_a_clock_that_is_ahead_is_measured(
     three[0].now = 60.0
     three[0].add(0, [(1, 1)], 10)
     inputs = Inputs(spec([three[0]]))
-    inputs.next(inputs.begin(), 10.0)
+    told = inputs.next(inputs.begin(), 10.0)
+    assert decode(encode(told)).clocks == {three[0].log.url: 50.0}
     assert inputs.skew() == {three[0].log.url: 50.0}
     assert "50.0 s ahead" in caplog.text
 

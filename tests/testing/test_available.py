@@ -167,7 +167,8 @@ def test_killed_at_a_step(
 @pytest.mark.parametrize("seed", range(40))
 def test_killed_twice_anywhere(tmp_path: Path, truth: list[Any], seed: int) -> None:
     random = Random(seed)
-    policy, executors = random.choice(POLICIES), random.choice([0, 2])
+    # Every way to handle a failure, both ways to reconcile: each some times.
+    policy, executors = POLICIES[seed % len(POLICIES)], random.choice([0, 2])
     strikes = []
     for _ in range(2):
         point = random.choice(POINTS)[0]
@@ -214,6 +215,32 @@ def clean(work: Path, buckets: int) -> list[Any]:
     job.query.stop()
     assert job.tentative() == []
     return job.stable()
+
+
+def test_an_input_that_comes_back_in_part_is_told_as_a_new_failure(
+    tmp_path: Path, truth: list[Any]
+) -> None:
+    job = Job(tmp_path / "job", tether.Available(delay=3.0))
+    job.start()
+    for _ in range(4):
+        job.send(0)
+        job.send(1)
+    job.step(3.0)
+    assert len(job.tentative()) == 4
+    job.send(2)
+    job.step(0.1)
+    assert len(job.stable()) == 1
+    job.send(0)
+    job.send(1)
+    job.step(3.0)
+    told = [event.what for event in job.query.story()]
+    assert told.count("interrupted") == 1
+    for _ in range(4):
+        job.send(2)
+    job.step(1.0)
+    assert job.query.healing() is None
+    job.query.stop()
+    assert job.stable() == truth[:5]
 
 
 def named(policy: tether.Available) -> str:

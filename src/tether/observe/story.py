@@ -33,6 +33,8 @@ What = Literal[
     "tentative",
     "ahead-lost",
     "corrected",
+    "interrupted",
+    "clock-ahead",
     "healing",
     "twin",
     "twin-lost",

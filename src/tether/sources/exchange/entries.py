@@ -58,12 +58,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     undo: Undone | None = None
     done: bool = False
     """Whether corrections end here (DPC's REC_DONE)."""
+    forced: bool = False
+    """Whether a new failure came before all was corrected: as if REC_DONE were before these rows, the
+    first of the new failure. Those before stay tentative until they are corrected, too."""
     digest: int = 0
     """Sum of the rows' hashes: equal for equal rows in any order."""
     late: int = 0
     """Rows that were older than a boundary told before; their tuple time was set to it."""
     written_at: float = 0.0
     """Unix seconds, by the writer's clock."""
+    covered: dict[str, int] = {}
+    """In an index of a gateway: by store, the newest item that this entry and those before it name."""
 
     @property
     def rows(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tether.backup.patience import patiently
 from tether.core.errors import BackupUnreadableError, BadValueError
 from tether.sources.exchange.entries import DataFile
 from tether.sources.exchange.log import DATA, ROW_HASH, TUPLE_TIME
@@ -99,7 +100,7 @@ def _write(
     )
     data = sink.getvalue().to_pybytes()
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
-    folder.create(name, data)
+    patiently(folder, lambda: folder.create(name, data))
     with np.errstate(over="ignore"):
         digest = int(hashes.sum(dtype=np.int64))
     file = DataFile(

@@ -178,7 +178,9 @@ class ExchangeLog:
             return 0
         end = max(self.first(), old[-1].number + 1)
         self.folder.replace(_FIRST, seal(_First(first=end)))
-        self.folder.delete([file.name for entry in old for file in entry.files])
+        # What an index names is at a gateway.
+        names = (file.name for entry in old for file in entry.files)
+        self.folder.delete([name for name in names if name.startswith(DATA)])
         self.folder.delete([_name(entry.number) for entry in old])
         return len(old)
 

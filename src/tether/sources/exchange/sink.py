@@ -69,8 +69,9 @@ class ExchangeSink:
             writer = self._writer or self._open(rows)
             kind: Kind = "stable"
             told: int | None = None
+            failing = False
             if self._subscription is not None:
-                kind, told = told_by(self._subscription, epoch)
+                kind, told, failing = told_by(self._subscription, epoch)
                 told -= self._units(rows)
             found = self._write(rows, epoch, writer.boundary)
             newest = max((each.high for each in found.files), default=None)
@@ -82,7 +83,13 @@ class ExchangeSink:
             writer.add(
                 epoch,
                 kind,
-                Rows(files=found.files, digest=found.digest, late=found.late, boundary=boundary),
+                Rows(
+                    files=found.files,
+                    digest=found.digest,
+                    late=found.late,
+                    boundary=boundary,
+                    failing=failing,
+                ),
             )
 
     def follow_subscription(self, checkpoint: str) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tether.core.errors import BackupLockedError, StaleOutputError
+from tether.backup.patience import patiently
+from tether.core.errors import BackupError, BackupLockedError, StaleOutputError
 from tether.sources.exchange.entries import Entry, RowId, Undone
 from tether.sources.exchange.readers import trim_read
 
@@ -38,6 +39,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     boundary: int | None = None
     """No row after these has a lower tuple time, as far as they tell."""
+    failing: bool = False
+    """Whether they were made while inputs were missing, and nothing was corrected."""
 
 
 class ExchangeWriter:
@@ -61,6 +64,8 @@ class ExchangeWriter:
         self._stable_through = -1
         """Epochs up to here are there; of later ones ``_stable`` knows more."""
         self._early: set[int] = set()
+        self._correcting = False
+        """Whether corrections have begun and have not ended."""
         self._last: RowId | None = None
         self._strict_from: int | None = None
         self.boundary: int | None = None
@@ -105,12 +110,13 @@ class ExchangeWriter:
                     boundary=boundary,
                     undo=undo,
                     done=done,
+                    forced=kind == "tentative" and rows.failing and self._correcting,
                     digest=rows.digest,
                     late=rows.late,
                 )
             )
             if self._next % TRIM_EVERY == 0:
-                trim_read(self.log)
+                self._trim()
             return True
 
     def heartbeat(self, boundary: int) -> bool:
@@ -140,13 +146,19 @@ class ExchangeWriter:
 
     # ---- inside --------------------------------------------------------------------------------------
 
+    def _trim(self) -> None:
+        try:
+            trim_read(self.log)
+        except BackupError as error:
+            _log.warning("Old entries of %s are kept for now: %s", self.log.url, error)
+
     def _withdraw(self) -> None:
         undo = Undone(after=self._last, before=_END)
         self._append(Entry(number=self._next, kind="mark", undo=undo, done=True))
 
     def _append(self, entry: Entry) -> None:
         entry = msgspec.structs.replace(entry, query=self._query, written_at=self._clock())
-        self.log.append(entry)
+        patiently(self.log.folder, lambda: self.log.append(entry))
         self._note(entry)
 
     def _note(self, entry: Entry) -> None:
@@ -164,6 +176,9 @@ class ExchangeWriter:
                 self._stable_through = oldest
             if entry.rows:
                 self._last = RowId(epoch=entry.epoch, row=entry.rows - 1)
+        self._correcting = (self._correcting or entry.undo is not None) and not (
+            entry.done or entry.forced
+        )
         if entry.done:
             self._early.clear()
             self._reach = None

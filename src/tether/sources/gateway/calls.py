@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -117,12 +118,12 @@ class GatewayCalls:
         found = self._act("parts", None, tuple[str, ...])
         return found or (self.address,)
 
-    def read(self, stream: str, first: int, last: int) -> pa.Table:
-        """Rows with numbers from ``first`` to ``last``."""
+    def read(self, stream: str, first: int, last: int, columns: tuple[str, ...] = ()) -> pa.Table:
+        """Rows with numbers from ``first`` to ``last``: some columns of them, or all."""
         from pyarrow import flight  # noqa: PLC0415
 
         ticket = flight.Ticket(
-            msgspec.json.encode(ReadTicket(stream=stream, first=first, last=last))
+            msgspec.json.encode(ReadTicket(stream=stream, first=first, last=last, columns=columns))
         )
 
         def get(client: Any) -> pa.Table:
@@ -155,3 +156,16 @@ class GatewayCalls:
         except Exception as error:
             self.close()
             raise understood(error, self.address) from error
+
+
+def patiently(what: Callable[[], _T], seconds: float) -> _T:
+    """Try again while a gateway is away or has no room, for so long."""
+    deadline, pause = time.monotonic() + seconds, 0.05
+    while True:
+        try:
+            return what()
+        except PASSING:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(1.0, 2 * pause)

@@ -182,12 +182,15 @@ class FlightFront(flight.FlightServerBase):  # type: ignore[misc]
         try:
             asked = msgspec.json.decode(ticket.ticket, type=ReadTicket)
             stream = self._gateway.stream(asked.stream)
+            schema = _of(stream.schema, asked.columns)
             rows = stream.read(asked.first, asked.last)
         except msgspec.DecodeError as error:
             raise flight.FlightServerError(f"bad ticket: {error}") from None
         except TetherError as error:
             raise _told(error) from None
-        return flight.GeneratorStream(stream.schema, _given(rows))
+        if schema is not stream.schema:
+            rows = (batch.select(schema.names) for batch in rows)
+        return flight.GeneratorStream(schema, _given(rows))
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
         """``status``, ``commit``, ``forget``: small questions and notes, in msgpack."""
@@ -270,6 +273,15 @@ def _hello(descriptor: Any) -> Hello:
     raise BadRowsError(
         "The descriptor names no stream.", do="Send FlightDescriptor.for_path(name)."
     )
+
+
+def _of(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
+    """The columns that a reader asks for."""
+    if unknown := set(columns) - set(schema.names):
+        raise GatewayError(
+            f"The stream has no column {min(unknown)!r}.", do=f"Ask for {', '.join(schema.names)}."
+        )
+    return pa.schema([schema.field(name) for name in columns]) if columns else schema
 
 
 def _given(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

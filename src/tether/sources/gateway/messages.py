@@ -68,6 +68,8 @@ class ReadTicket(msgspec.Struct, kw_only=True, omit_defaults=True):
     stream: str
     first: int
     last: int
+    columns: tuple[str, ...] = ()
+    """Which ones; none: all."""
 
 
 class CommitNote(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -8,7 +8,6 @@ come when it is back.
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,19 +25,16 @@ from pyspark.sql.streaming.datasource import (
 
 from tether.core.errors import BadValueError
 from tether.sources.folding.fold import Fold, folded, folded_schema
-from tether.sources.gateway.calls import PASSING, GatewayCalls
+from tether.sources.gateway.calls import PASSING, GatewayCalls, patiently
 from tether.sources.gateway.errors import GatewayError, UnreachableError
 from tether.sources.gateway.messages import CommitNote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import TypeVar
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
     from tether.sources.gateway.messages import StreamStatus
-
-    _T = TypeVar("_T")
 
 FORMAT = "tether"
 ROWS_PER_PARTITION = 100_000
@@ -199,9 +195,7 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
             # A query begins with all its gateways; later it goes on without one that is away.
             seconds = self._options.wait_seconds if first else 0.0
             try:
-                status = _patiently(
-                    partial(self._at(address).status, self._options.stream), seconds
-                )
+                status = patiently(partial(self._at(address).status, self._options.stream), seconds)
             except UnreachableError:
                 if first:
                     raise
@@ -217,7 +211,7 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
             if given not in self._parts:
                 seconds = self._options.wait_seconds if begins else 0.0
                 try:
-                    self._parts[given] = _patiently(self._at(given).parts, seconds)
+                    self._parts[given] = patiently(self._at(given).parts, seconds)
                 except UnreachableError:
                     if begins:
                         raise
@@ -242,7 +236,7 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
                 do="Start that gateway on its store, and name its address in the option gateway.",
             )
 
-        return _patiently(look, self._options.wait_seconds)
+        return patiently(look, self._options.wait_seconds)
 
     def _at(self, address: str) -> GatewayCalls:
         if address not in self._calls:
@@ -256,7 +250,7 @@ class GatewayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         assert isinstance(partition, RangePartition)
         calls = self._options.calls(partition.address)
         try:
-            rows = _patiently(
+            rows = patiently(
                 lambda: calls.read(self._options.stream, partition.first, partition.last),
                 self._options.wait_seconds,
             )
@@ -318,19 +312,6 @@ def _check_same(status: StreamStatus, start: dict[str, int], address: str) -> No
             "older copy of its store was put in place.",
             do="Put the right store back, or begin the query again with an empty checkpoint.",
         )
-
-
-def _patiently(what: Callable[[], _T], seconds: float) -> _T:
-    """Try again while a gateway is away or has no room, for so long."""
-    deadline, pause = time.monotonic() + seconds, 0.05
-    while True:
-        try:
-            return what()
-        except PASSING:
-            if time.monotonic() + pause > deadline:
-                raise
-        time.sleep(pause)
-        pause = min(1.0, 2 * pause)
 
 
 def _whole(given: dict[str, str], name: str) -> int | None:

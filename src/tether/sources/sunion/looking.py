@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from tether.backup.objectio import ObjectFolder
 from tether.core.errors import BackupError, BackupUnreadableError
 from tether.protocols.consistency import (
     Handling,
@@ -17,6 +19,11 @@ from tether.protocols.consistency import (
     complete_before,
     manage,
 )
+from tether.sources.exchange.following import GIVEN_UP_AFTER, Follower, fetch
+from tether.sources.exchange.gateway_index import GatewayIndex, begun
+from tether.sources.exchange.gateway_input import (
+    GatewayInput,  # noqa: TC001 - msgspec reads annotations
+)
 from tether.sources.exchange.lease import LeaseAddress  # noqa: TC001 - msgspec reads annotations
 from tether.sources.exchange.log import ExchangeAddress  # noqa: TC001 - msgspec reads annotations
 from tether.sources.exchange.readers import note_reader
@@ -24,10 +31,14 @@ from tether.sources.exchange.view import ReplicaView
 from tether.sources.sunion.offsets import Offset, Taken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tether.sources.exchange.entries import Entry
     from tether.sources.exchange.log import ExchangeLog
 
 _log = logging.getLogger(__name__)
+FIRST_LOOK = 10.0
+"""Seconds that a bounded run waits for the first answer of a gateway."""
 SKEW_TOLD = 1.0
 """Seconds by which a writer's clock must be ahead of ours to be told."""
 
@@ -53,6 +64,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether operators with state read it, under a policy that keeps the two kinds apart."""
     lease: LeaseAddress | None = None
     """Where replicas of this query agree who corrects its answers first."""
+    gateways: tuple[GatewayInput | None, ...] = ()
+    """For each input the gateway that its rows are at, where they are at one; empty: no input is."""
+
+    def gateway(self, number: int) -> GatewayInput | None:
+        """The gateway that an input's rows are at."""
+        return self.gateways[number] if self.gateways else None
 
 
 class Inputs:
@@ -60,39 +77,61 @@ class Inputs:
 
     Args:
         spec: The subscription.
+        patience: Seconds that a look waits for a store that does not answer at once; by default a
+            tenth of what rows wait.
+        given_up_after: Seconds after which it is asked anew.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        patience: float | None = None,
+        given_up_after: float = GIVEN_UP_AFTER,
+    ) -> None:
         self._spec = spec
+        self._patience = min(1.0, spec.handling.wait / 10) if patience is None else patience
+        self._given_up_after = given_up_after
         self.logs: list[list[ExchangeLog]] = [[a.open() for a in each] for each in spec.inputs]
         self._views: list[list[ReplicaView]] | None = None
         self._limit: list[list[int]] | None = None
         self._told: set[tuple[int, int]] = set()
         self._lease = None if spec.lease is None else spec.lease.open()
+        self._indexes: dict[int, GatewayIndex] = {}
+        # A directory is read as it is looked at; a store may hang.
+        self._followers = {
+            log.url: Follower(log, given_up_after)
+            for logs in self.logs
+            for log in logs
+            if isinstance(log.folder, ObjectFolder)
+        }
 
     def begin(self) -> Offset:
         """The offset before everything that is there; the reader is known from here on."""
         low = tuple(tuple(log.first() for log in logs) for logs in self.logs)
-        self.note(low)
+        for log, number in self._each(low):
+            self._note(log, number)
         manager = Manager(following=(0,) * len(self.logs))
         return Offset(manager=manager, low=low, bucket=self._spec.bucket)
 
     def note(self, low: tuple[tuple[int, ...], ...]) -> None:
         """Say in every exchange what this reader may still need."""
-        for logs, numbers in zip(self.logs, low, strict=True):
-            for log, number in zip(logs, numbers, strict=True):
-                try:
-                    note_reader(log, self._spec.reader, number)
-                except BackupError as error:
-                    # It then keeps more than necessary, until the next note.
-                    _log.warning("%s does not know how far it was read: %s", log.url, error)
+        for log, number in self._each(low):
+            follower = self._followers.get(log.url)
+            if follower is None:
+                self._note(log, number)
+            else:
+                follower.note(partial(self._note, log, number))
 
     def stop_here(self, start: Offset) -> None:
         """What comes later than now is not looked at any more."""
+        self._extend_indexes()
+        for index in self._indexes.values():
+            index.await_look(FIRST_LOOK)
         self._limit = [[view.next for view in views] for views in self._look(start)]
 
     def next(self, start: Offset, now: float) -> Offset:
         """The end of the next epoch; the start itself where there is nothing to give yet."""
+        self._extend_indexes()
         views = self._look(start, now)
         waiting = [
             each
@@ -130,6 +169,9 @@ class Inputs:
             bucket=self._spec.bucket,
             taken=tuple(taken),
             given=start.given + (release.kind == "stable"),
+            clocks={
+                url: round(ahead, 1) for url, ahead in self.skew().items() if ahead > SKEW_TOLD
+            },
         )
 
     def _in_turn(self, start: Offset, look: Look) -> Look:
@@ -152,15 +194,41 @@ class Inputs:
                 return found
         return list(self.logs[number][taken.replica].entries(taken.first, taken.end))
 
-    def skew(self) -> dict[str, Any]:
+    def stop(self) -> None:
+        """Look no more, where that is done in the background."""
+        for index in self._indexes.values():
+            index.stop()
+        self._indexes.clear()
+
+    def skew(self) -> dict[str, float]:
         """Seconds by which each writer's clock is ahead of ours at least; see ``ReplicaView``."""
         return {
             log.url: view.ahead_by
             for logs, views in zip(self.logs, self._views or [], strict=False)
             for log, view in zip(logs, views, strict=True)
+            if view.ahead_by is not None
         }
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _each(self, low: tuple[tuple[int, ...], ...]) -> Iterator[tuple[ExchangeLog, int]]:
+        for logs, numbers in zip(self.logs, low, strict=True):
+            yield from zip(logs, numbers, strict=True)
+
+    def _note(self, log: ExchangeLog, number: int) -> None:
+        try:
+            note_reader(log, self._spec.reader, number)
+        except BackupError as error:
+            # It then keeps more than it must, until the next note.
+            _log.warning("%s does not know how far it was read: %s", log.url, error)
+
+    def _extend_indexes(self) -> None:
+        """Inputs that are gateways are looked at from the first epoch on."""
+        for number, source in enumerate(self._spec.gateways):
+            if source is None or number in self._indexes:
+                continue
+            if (index := begun(source, self.logs[number][0])) is not None:
+                self._indexes[number] = index
 
     def _look(self, start: Offset, now: float = float("inf")) -> list[list[ReplicaView]]:
         """All that is there, from what was seen before."""
@@ -176,16 +244,20 @@ class Inputs:
     def _take(self, log: ExchangeLog, view: ReplicaView, now: float, at: tuple[int, int]) -> None:
         number, replica = at
         end = self._limit[number][replica] if self._limit is not None else None
-        try:
-            while (end is None or view.next < end) and (entry := log.entry(view.next)) is not None:
-                view.take(entry, min(now, 2**53))
-        except BackupUnreadableError:
+        follower = self._followers.get(log.url)
+        if follower is None:
+            found = fetch(log, view.next, end)
+        else:
+            found = follower.next(view.next, end, self._patience)
+        for entry in found.entries:
+            view.take(entry, min(now, 2**53))
+        if isinstance(found.error, BackupUnreadableError):
             if len(self.logs[number]) == 1:
-                raise
-            _log.exception("A replica of input %d is left out.", number)
-        except BackupError as error:
+                raise found.error
+            _log.error("A replica of input %d is left out: %s", number, found.error)
+        elif found.error is not None:
             # It may be reached again; until then it is an input that is silent.
-            _log.warning("Input %d cannot be reached: %s", number, error)
+            _log.warning("Input %d cannot be reached: %s", number, found.error)
         if view.ahead_by is not None and view.ahead_by > SKEW_TOLD and at not in self._told:
             self._told.add(at)
             _log.warning(

@@ -7,7 +7,7 @@ query read exactly the same.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 import msgspec
@@ -42,6 +42,8 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True):
     taken: tuple[Taken, ...] = ()
     given: int = 0
     """How many stable epochs there have been, this one included."""
+    clocks: dict[str, float] = {}
+    """Exchanges whose writers' clocks are ahead of this reader's: by how many seconds at least."""
     source: str = NAME
 
     @property
@@ -61,21 +63,28 @@ def decode(kept: dict[str, Any]) -> Offset:
     return msgspec.json.decode(kept["end"], type=Offset)
 
 
-def told_by(checkpoint: str, epoch: int) -> tuple[Kind, int]:
+class Told(NamedTuple):
+    """What an exchange's writer must know of an epoch of a subscription."""
+
+    kind: Kind
+    boundary: int
+    """Tuple time below which no later row of that kind will be."""
+    failing: bool
+    """Whether inputs are missing, and nothing can be corrected now."""
+
+
+def told_by(checkpoint: str, epoch: int) -> Told:
     """Kind and boundary of an epoch of a query whose rows come from one subscription.
 
     Args:
         checkpoint: Spark's checkpoint directory of that query.
         epoch: The epoch.
 
-    Returns:
-        Its kind; and the tuple time below which no later row of that kind will be.
-
     Raises:
         QueryRefusedError: it has no subscription, or several.
     """
     found = end_of(checkpoint, epoch)
-    return found.kind, found.end * found.bucket
+    return Told(found.kind, found.end * found.bucket, found.manager.phase == "up-failure")
 
 
 def end_of(checkpoint: str, epoch: int) -> Offset:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tether.backup.patience import patiently
 from tether.sources.exchange.files import read_file
+from tether.sources.exchange.gateway_rows import read_items
 from tether.sources.exchange.log import ROW_HASH, TUPLE_TIME
 from tether.sources.exchange.view import Wanted, rows_between
 from tether.sources.sunion.columns import BUCKET, ENTRY, INPUT, ROW, STABILITY, STABLE_BEFORE
@@ -109,9 +112,13 @@ def read_piece(spec: Spec, piece: Piece, schema: pa.Schema) -> Iterator[pa.Recor
 
 def _of_input(spec: Spec, folder: object, number: int, wanted: tuple[Wanted, ...]) -> pa.Table:
     columns = [*spec.columns, *([ROW_HASH] if spec.replicated[number] else [])]
-    tables = []
+    tables, gateway = [], spec.gateway(number)
     for each in wanted:
-        rows, numbers = read_file(folder, each, columns)  # type: ignore[arg-type]
+        if gateway is None:
+            # An epoch that was cut consists of these rows, and of no others.
+            rows, numbers = patiently(folder, partial(read_file, folder, each, columns))  # type: ignore[arg-type]
+        else:
+            rows, numbers = read_items(gateway, each, columns)
         if spec.places:
             rows = rows.append_column(INPUT, pa.array(np.full(len(rows), number, np.int32)))
             rows = rows.append_column(ENTRY, pa.array(np.full(len(rows), each.entry, np.int64)))

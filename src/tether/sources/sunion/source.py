@@ -98,6 +98,11 @@ class SUnionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         schema = to_arrow_schema(self._schema, timezone="UTC")
         return read_piece(self._spec, piece, schema)
 
+    def stop(self) -> None:
+        """The query ends."""
+        if self._inputs is not None:
+            self._inputs.stop()
+
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with what is before; the exchanges keep as much as a query may go back."""
         self._low.append(decode(end).low)

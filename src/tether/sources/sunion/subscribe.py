@@ -10,6 +10,7 @@ import msgspec
 from tether.core.checks import amount, count
 from tether.core.errors import BadValueError
 from tether.protocols.consistency import Handling
+from tether.sources.exchange.gateway_input import GatewayInput
 from tether.sources.exchange.log import ExchangeAddress
 from tether.sources.exchange.readers import check_reader
 from tether.sources.sunion.looking import Spec
@@ -31,7 +32,7 @@ NEVER = 2.0**60
 
 def subscribe(
     spark: SparkSession,
-    inputs: Sequence[str | Sequence[str]],
+    inputs: Sequence[str | GatewayInput | Sequence[str]],
     *,
     reader: str,
     bucket: float,
@@ -60,7 +61,8 @@ def subscribe(
     Args:
         spark: The session.
         inputs: Exchanges, each a directory or URL; or, for one that several replicas of a query write,
-            the list of theirs. They have the same columns.
+            the list of theirs; or ``tether.GatewayInput`` for what comes straight from a gateway.
+            They have the same columns.
         reader: A name for this reader, its own in every exchange: what it has not read is kept.
         bucket: Size of a bucket: seconds where tuple times were made from timestamps, else in their
             own unit.
@@ -111,7 +113,7 @@ def subscribe(
 
 
 def specify(
-    inputs: Sequence[str | Sequence[str]],
+    inputs: Sequence[str | GatewayInput | Sequence[str]],
     *,
     reader: str,
     bucket: float,
@@ -125,7 +127,15 @@ def specify(
     lease: LeaseAddress | None = None,
 ) -> Spec:
     """Check what was asked for against what is there; see :func:`subscribe`."""
-    replicas = [[each] if isinstance(each, str) else list(each) for each in inputs]
+    gateways = tuple(each if isinstance(each, GatewayInput) else None for each in inputs)
+    replicas = [
+        [each.index]
+        if isinstance(each, GatewayInput)
+        else [each]
+        if isinstance(each, str)
+        else list(each)
+        for each in inputs
+    ]
     if not replicas or not all(replicas):
         raise BadValueError(
             "subscribe() was given no inputs, or one without replicas.",
@@ -135,7 +145,13 @@ def specify(
         tuple(ExchangeAddress(url=_absolute(url), options=dict(options or {})) for url in of_one)
         for of_one in replicas
     )
-    about = [[_about(address) for address in of_one] for of_one in addresses]
+    about = [
+        [
+            _about(address) if source is None else source.prepare(address.open())
+            for address in of_one
+        ]
+        for of_one, source in zip(addresses, gateways, strict=True)
+    ]
     first = about[0][0]
     for of_one, places_ in zip(about, addresses, strict=True):
         for each, address in zip(of_one, places_, strict=True):
@@ -161,6 +177,7 @@ def specify(
         unit=first.unit,
         operators=operators,
         lease=lease,
+        gateways=gateways if any(gateways) else (),
     )
 
 

@@ -57,6 +57,8 @@ class AvailableRun:
         self._told: Offset | None = None
         self._spark_epochs: dict[Epoch, Epoch] = {}
         self._since: tuple[Epoch, float] | None = None
+        self._clocks: set[str] = set()
+        """Exchanges whose writers' clocks have been told to be ahead."""
 
     # ---- numbers of epochs -----------------------------------------------------------------------
 
@@ -90,7 +92,9 @@ class AvailableRun:
         self, main: Runner[SparkCluster], given: Mapping[Node, DataFrame], epoch: Epoch
     ) -> None:
         """Run an epoch of either kind to the point where Spark may commit it."""
-        told = self._told = end_of(self._checkpoint, epoch)
+        before, told = self._told, end_of(self._checkpoint, epoch)
+        self._told = told
+        self._note(before, told, epoch)
         if self._epoch < 0 and epoch > 0:
             # A driver that was killed may have left copies behind.
             AheadRun(main, main.cluster.beside(()), in_place=False).end()
@@ -110,6 +114,25 @@ class AvailableRun:
             )
         for _, outlet in self._outlets:
             outlet.settle(told)
+
+    def _note(self, before: Offset | None, told: Offset, epoch: Epoch) -> None:
+        """What the subscription tells of itself goes into the story."""
+        for url, seconds in told.clocks.items():
+            if url not in self._clocks:
+                self._clocks.add(url)
+                why = "rows of other inputs wait that much less for it"
+                self._story.add("clock-ahead", why, epoch, exchange=url, seconds=seconds)
+        if (
+            before is not None
+            and before.manager.phase == "stabilization"
+            and told.manager.phase == "up-failure"
+        ):
+            self._story.add(
+                "interrupted",
+                "an input is missing again before all was corrected",
+                epoch,
+                inputs=sorted(told.manager.silent),
+            )
 
     def _begin(self, told: Offset) -> None:
         self._since = (self._epoch, time.time())
@@ -200,6 +223,7 @@ class AvailableRun:
             "tentative_before": manager.ahead * told.bucket,
             "reconcile": self._policy.reconcile,
             "ahead_bytes": self.ahead_bytes,
+            "clocks_ahead": told.clocks,
         }
 
     def stop(self) -> None:
