@@ -138,12 +138,15 @@ def test_healing_gives_nothing_and_writes_no_note() -> None:
     state, asked = steps.step(state, to.Lost(epoch=9, snapshot=4))
     assert asked == (to.StartTwin(twin=1, snapshot=4),)
     assert state.kind(9) == "stable"
-    for epoch in (5, 6, 7):
-        assert not state.speaks(epoch)
-        state, asked = steps.step(state, to.TwinEnded(epoch=epoch, twin=1))
+    assert not state.speaks(5)
+    state, asked = steps.step(state, to.TwinEnded(epoch=5, twin=1))
     assert asked == (to.HoldMain(),)
     state, asked = steps.step(state, to.MainHeld(epoch=8))
     assert asked == ()
+    for epoch in (6, 7):
+        assert not state.speaks(epoch)
+        state, asked = steps.step(state, to.TwinEnded(epoch=epoch, twin=1))
+        assert asked == ()
     state, asked = steps.step(state, to.TwinEnded(epoch=8, twin=1))
     assert asked == (to.SaveTwin(twin=1, epoch=8),)
     state, asked = steps.step(state, to.TwinSaved(epoch=8, twin=1))
@@ -277,3 +280,33 @@ def test_under_delay_main_waits_for_a_twin_that_comes_no_closer(strategy: to.Str
         state, asked = steps.step(state, to.TwinEnded(epoch=5 + n, twin=1))
         held = held or holds(asked)
     assert held == (strategy == "delay")
+
+
+def run_side_by_side(twin_runs, most):
+    """Main runs epochs, and the twin one after each for which that is wanted; when main is held."""
+    state = after_a_loss("delay")
+    state, _ = steps.step(state, to.TwinEnded(epoch=5, twin=1))
+    twin = 5
+    for n in range(most):
+        state, asked = steps.step(state, to.MainEnded(epoch=30 + n))
+        if not holds(asked) and twin_runs(n):
+            twin += 2
+            state, asked = steps.step(state, to.TwinEnded(epoch=twin, twin=1))
+        if holds(asked):
+            return n
+    return None
+
+
+def test_under_delay_main_waits_for_a_twin_that_comes_closer_too_seldom() -> None:
+    """It comes closer by an epoch, now and then: it is never stalled, and never catches up."""
+    behind = 29 - 5
+    held = run_side_by_side(lambda n: n % 9 == 0 or n % 2 == 0, 200)
+    assert waiting.STALLED < held <= behind
+
+
+@pytest.mark.parametrize("behind", [waiting.FEW, waiting.FEW + 1])
+def test_a_query_that_heals_waits_for_few_epochs_only(behind: int) -> None:
+    state = to.TakeOver(main=29, tentative=False)
+    state, _ = steps.step(state, to.Lost(epoch=30, snapshot=4))
+    state, asked = steps.step(state, to.TwinEnded(epoch=29 - behind, twin=1))
+    assert holds(asked) == (behind == waiting.FEW)

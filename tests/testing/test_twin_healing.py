@@ -25,7 +25,9 @@ from tests.testing.twin_schedules import (
 
 import tether
 from tether.core.errors import BadValueError, QueryRefusedError
+from tether.engine.query.runner import Runner
 from tether.spark.running.driver import EpochDriver
+from tether.spark.running.meanwhile import Meanwhile
 from tether.spark.running.taking_over import TakingOver
 from tether.spark.tasks.cluster import SparkCluster
 from tether.testing.fuzz.meaning import home
@@ -231,7 +233,28 @@ def test_a_slot_without_any_state_is_healed_too(tmp_path):
     query.stop()
 
 
+def test_on_demand_the_bound_covers_a_loss_until_it_is_to_be_healed(tmp_path):
+    job = Job(tmp_path, tether.Approximate(10_000, heal=tether.Barrier(5), heal_on="demand"))
+    job.injector.at("before-attach", "forget", slot=1, epoch=7)
+    query = job.start()
+    job.source.available = 10
+    query.processAllAvailable()
+    assert happened(query) == []
+    assert 0 < query.bound().spent <= THETA
+    assert query.heal()
+    query.processAllAvailable()
+    check_healed(query)
+    assert happened(query) == ["twin", "taken-over"]
+    job.injector.at("before-attach", "forget", slot=0, epoch=11)
+    job.source.available = len(EPOCHS)
+    query.processAllAvailable()
+    assert happened(query) == ["twin", "taken-over"]  # asked for once, healed once
+    query.stop()
+
+
 def test_what_cannot_be_healed_is_refused(tmp_path):
+    with pytest.raises(BadValueError, match="heal_on"):
+        tether.Approximate(5, heal_on="demand")
     with pytest.raises(BadValueError, match="heal="):
         tether.Approximate(5, heal=tether.Barrier(2.0, by="seconds"))
     with pytest.raises(BadValueError, match="heal="):
@@ -252,6 +275,47 @@ def test_one_that_heals_reads_all_that_there_is_as_one(tmp_path, monkeypatch):
     ((first, last),) = merged
     assert first == 5
     assert last >= 8
+
+
+@pytest.mark.parametrize("strike", [None, "raise", "forget"])
+def test_what_the_query_ran_meanwhile_is_read_as_one_too(tmp_path, monkeypatch, strike):
+    begun, ran, as_one, run = threading.Event(), threading.Event(), Runner.run_as_one, Meanwhile.run
+
+    def held(runner, given, epoch):
+        begun.set()
+        assert ran.wait(30)
+        if strike and runner.committed_epoch > 5:
+            Path(fault.marker).unlink()
+        as_one(runner, given, epoch)
+
+    def awaited(meanwhile, given, epoch):
+        assert epoch < 10 or begun.wait(30)
+        run(meanwhile, given, epoch)
+        if epoch == 19:
+            ran.set()
+
+    monkeypatch.setattr(Runner, "run_as_one", held)
+    monkeypatch.setattr(Meanwhile, "run", awaited)
+    merged = epochs_as_one(monkeypatch)
+    job = merging(tmp_path, HEALS)
+    job.epochs = [*EPOCHS, *EPOCHS[:8]]
+    job.injector.at("before-attach", "forget", slot=1, epoch=8)
+    if strike:
+        point = "halfway" if strike == "raise" else "before-attach"
+        fault = job.injector.at(point, strike, slot=0, epoch=19)
+        Path(fault.marker).touch()  # as if it had struck: not the query's own epoch
+    query = job.start()
+    query.processAllAvailable()
+    assert strike is None or Path(fault.marker).exists()
+    check_healed(query)
+    counts = Counter(key for keys in job.epochs for key in keys)
+    assert {row["k"]: row["n"] for row in query.table("seen").collect()} == counts
+    (_, last), *later = merged
+    again = [(5, 19)] if strike == "forget" else []  # the next twin starts from the snapshot
+    assert last in (8, 9)
+    assert later == [(last, 19), *again]
+    assert happened(query) == ["twin", *["twin-lost", "twin"] * len(again), "taken-over"]
+    query.stop()
 
 
 def test_a_query_whose_source_has_no_old_rows_is_not_healed_and_stays_within_its_bound(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tether.core.budget import Budget
 from tether.core.checks import amount
@@ -66,6 +66,8 @@ class Approximate(BasePolicy):
             background and reads the stream again. When the twin takes over, nothing is lost any more:
             the spent error is 0, and θ has its full value again (:mod:`tether.protocols.take_over`).
             This needs a source that can be read again.
+        heal_on: "loss": a twin starts after every loss. "demand": only when ``query.heal()`` is called,
+            so that the hour and the load are yours to choose. Until then the bound covers what was lost.
 
     Example:
         >>> from tether.core.placement import Placement
@@ -92,6 +94,7 @@ class Approximate(BasePolicy):
     backup_target: float = 0.5
     rounding: float = 0.0
     heal: Barrier | None = None
+    heal_on: Literal["loss", "demand"] = "loss"
 
     def __post_init__(self) -> None:
         budget = self.budget
@@ -123,6 +126,12 @@ class Approximate(BasePolicy):
                 why="An exact state is saved every so many epochs, and only where backups are kept.",
                 do="Give Barrier(30), say, and a finite max_state_error.",
             )
+        if self.heal_on not in ("loss", "demand") or (self.heal_on != "loss" and self.heal is None):
+            raise BadValueError(
+                f"heal_on={self.heal_on!r} cannot be used with heal={self.heal!r}.",
+                why="It says when a query that heals does so.",
+                do="Give heal=Barrier(30), say, and heal_on='loss' or 'demand'.",
+            )
 
     state_type: ClassVar[type[WindowedState]] = WindowedState
 
@@ -130,6 +139,11 @@ class Approximate(BasePolicy):
     def name(self) -> str:
         """Word by which the policy is known."""
         return "approximate"
+
+    @property
+    def heals_by_itself(self) -> bool:
+        """Whether a twin starts after every loss."""
+        return self.heal_on == "loss"
 
     @property
     def keeps_backups(self) -> bool:

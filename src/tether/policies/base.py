@@ -75,6 +75,11 @@ class BasePolicy:
         return None
 
     @property
+    def heals_by_itself(self) -> bool:
+        """Losses that are healed are healed at once."""
+        return True
+
+    @property
     def availability(self) -> Availability | None:
         """Rows wait until all of them are there."""
         return None

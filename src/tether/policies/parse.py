@@ -36,7 +36,7 @@ _NUMBERS = (
 _SAMPLE = "approximate:max_state_error=1000,window=hopping:60s"
 _INTERVAL = re.compile(r"(?P<length>[0-9.eE+]+?)(?P<unit>s|seconds|epochs|)")
 _SETTINGS = {
-    "approximate": (*_NUMBERS, "window", "heal"),
+    "approximate": (*_NUMBERS, "window", "heal", "heal_on"),
     "barrier": ("interval", "mode", "patience", "meanwhile", "strategy"),
     "partially-active": (
         *("copies", "share", "planner", "standby", "adapt"),
@@ -148,7 +148,7 @@ def _value(policy: str, key: str, text: str) -> dict[str, Any]:
         return _interval(text)
     if key == "heal":
         return {key: Barrier(**_interval(text))}
-    words = ("mode", "meanwhile", "strategy", "planner")
+    words = ("mode", "meanwhile", "strategy", "planner", "heal_on")
     return {key: text if key in words else parse_number(key, text)}
 
 

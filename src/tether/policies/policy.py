@@ -142,6 +142,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def heals_by_itself(self) -> bool:
+        """Whether a twin starts after every loss; otherwise only when it is asked for."""
+        ...
+
+    @property
     def availability(self) -> Availability | None:
         """How rows are processed before all inputs have come; None where they are not."""
         ...

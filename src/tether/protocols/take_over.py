@@ -83,6 +83,8 @@ class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
     """Smallest number of epochs that this twin has been behind; None until it has run one."""
     closest_at: Epoch = NEVER
     """The epoch of main at that time."""
+    patient_until: Epoch = NEVER
+    """Under ``delay`` main waits after this epoch at the latest, once the twin has run one."""
     stopped: Epoch | None = None
     """The epoch at whose end main is held, if it is."""
     tentative: bool = True

@@ -31,7 +31,7 @@ from tether.protocols.take_over import (
     TwinSaved,
     WriteNote,
 )
-from tether.protocols.waiting import main_waits
+from tether.protocols.waiting import main_waits, patience
 
 _Step = tuple[TakeOver, tuple[Instruction, ...]]
 
@@ -138,6 +138,8 @@ def _twin_ended(state: TakeOver, event: TwinEnded) -> _Step:
         assert state.note is not None
         noted = (WriteNote(note=state.note),)
     state = replace(state, twin=event.epoch)
+    if state.closest is None:
+        state = replace(state, patient_until=patience(state))
     if state.closest is None or state.behind < state.closest:
         state = replace(state, closest=state.behind, closest_at=state.main)
     state, close = _if_close(state)

@@ -294,7 +294,8 @@ class Query:
     def heal(self) -> bool:
         """Read again in the background what was lost; see ``Approximate(heal=…)``.
 
-        This happens automatically after every loss; this method tries again after a failure.
+        This happens automatically after every loss, and this method tries again after a failure. With
+        ``heal_on="demand"`` it happens only when this method is called.
 
         Returns:
             Whether there is anything to heal.

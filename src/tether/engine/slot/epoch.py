@@ -177,7 +177,9 @@ class SlotEpoch(Watch):
             resident.state.rollback()
             self._rolled_back = True
             self._phases.end("rollback")
-        if self._usable(resident, epoch_before(control.epoch)):
+        # Where several epochs come as one, a state that was restored for them has the number before
+        # theirs, and one that is continued still has that of the epoch before the first.
+        if any(self._usable(resident, epoch_before(at)) for at in {control.epoch, control.first}):
             return self._begin(resident, resident.memory())
         if control.first == control.first_epoch:
             return self._begin_from_nothing(resident)

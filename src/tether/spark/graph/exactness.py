@@ -82,6 +82,11 @@ def heal_of(query: PreparedQuery) -> SnapshotSchedule | None:
     return next((heal for heal in heals if heal is not None), None)
 
 
+def heals_by_itself(query: PreparedQuery) -> bool:
+    """Whether losses are healed at once, or when the user asks for it."""
+    return all(prepared.policy.heals_by_itself for prepared in query.operators.values())
+
+
 def _check_heal(query: PreparedQuery, heal: SnapshotSchedule, *, again: bool) -> None:
     """Refuse a query that could not be healed.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tether.spark.graph.exactness import heal_of, snapshots_of
+from tether.spark.graph.exactness import heal_of, heals_by_itself, snapshots_of
 from tether.spark.running.meanwhile import Meanwhile
 from tether.spark.running.remains import left_behind, refuse_unfinished, unfinished
 
@@ -49,7 +49,7 @@ def meanwhile_for(
             strategy=heal.strategy,
             swap=swap,
             fail=fail,
-            heals=True,
+            heals="at once" if heals_by_itself(query) else "on demand",
         )
     if snapshots.meanwhile is None and left is None and not left_behind(checkpoint):
         return None

@@ -6,7 +6,7 @@ How its twin takes over then is carried out by :mod:`tether.spark.running.taking
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -57,7 +57,7 @@ class Meanwhile:
         strategy: How main and twin share the cluster.
         swap: Called with a twin's plan and run when they become the query's.
         fail: Called with an error that ends the query.
-        heals: Whether the query is within its bound after a loss, and the twin is there to heal it.
+        heals: Where the query is within its bound after a loss: when a twin starts to heal it.
     """
 
     def __init__(
@@ -70,9 +70,10 @@ class Meanwhile:
         strategy: to.Strategy,
         swap: Callable[[LanePlan, Runner[SparkCluster]], None],
         fail: Callable[[BaseException], None],
-        heals: bool = False,
+        heals: Literal["at once", "on demand"] | None = None,
     ) -> None:
-        self._story, self._heals = story, heals
+        self._story, self._heals = story, heals is not None
+        self._asked = self._by_itself = heals == "at once"
         self._how: Missing = how or "stale"
         self._enabled = how is not None
         self._over = TakingOver(
@@ -192,7 +193,8 @@ class Meanwhile:
                 if self._protocol.kind(epoch) == "tentative":
                     self._over.outstanding.give(epoch)
             self._over.main_ended(epoch)
-            if self._heals and self.whole:
+            if self._heals and self.whole and self._asked:
+                self._asked = self._by_itself
                 self._heal(epoch_after(epoch))
             self._gate.leave()
 
@@ -220,11 +222,13 @@ class Meanwhile:
             if not self.whole:
                 return True
             self._no_twin = False
-            self._over.twins.try_again()  # if main runs an epoch now: when it ends
+            self._over.twins.try_again()
             if not self._gate.in_epoch and self._main is not None:
                 self._heal(epoch_after(self._protocol.main))
                 return not self.whole
-            return self._lossy()
+            lossy = self._lossy()
+            self._asked |= lossy  # at the end of this epoch
+            return lossy
 
     def _lossy(self) -> bool:
         main = self._main

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 POOL = "tether-twin"
 """Spark's pool for the twin's jobs: where the scheduler is FAIR, main's do not queue behind them."""
 
+FEWEST, MANY = 2, 5
+"""Number of epochs without output that are run as one: at the start, and later, when the stream of the
+twin must start again for that, which costs about as much as some epochs."""
 _COMPACT = "spark.sql.streaming.fileSource.log.compactInterval"
 
 
@@ -131,7 +134,9 @@ class Twin:
         """Whether its slots are placed in the current stream."""
         self._laid: CutEpoch | None = None
         self._merged: CutEpoch | None = None
-        """The epochs that it runs as one before all others."""
+        """Epochs that it runs as one: the next ones, or the last that it has run so."""
+        self._merges_next = False
+        """Whether its checkpoint is to be made again, for those."""
         self._failure: Exception | None = None
         self._stream: StreamingQuery | None = None
         self.epochs = 0
@@ -149,12 +154,16 @@ class Twin:
         self._lead.await_executors(self)
         if self.ended:
             return
-        self._merged = self._silent_epochs()
+        self._merged = self._silent_epochs(FEWEST)
         self._checkpoint.make(self.snapshot, self._merged)
         laid = -1
         while not self.ended:
             self._failure = self._laid = None
             self._run_stream()
+            if self._merges_next:
+                self._merges_next = False
+                self._checkpoint.make(self._at, self._merged)
+                continue
             if self._laid is None:
                 if self._failure is not None and not self.ended:
                     raise self._failure
@@ -169,11 +178,16 @@ class Twin:
             laid = self._laid.epoch
             self._checkpoint.lay(self._laid)
 
-    def _silent_epochs(self) -> CutEpoch | None:
-        """Epochs to be run as one before all others, if that gains anything and is allowed."""
-        numbers = range(self.snapshot + 1, self._lead.silent_through() + 1)
+    @property
+    def _at(self) -> Epoch:
+        """The last epoch that it has run; the snapshot's before the first."""
+        return self.snapshot if self.runner is None else self.runner.committed_epoch
+
+    def _silent_epochs(self, fewest: int) -> CutEpoch | None:
+        """The next epochs, to be run as one, if there are so many, and it is allowed."""
+        numbers = range(self._at + 1, self._lead.silent_through() + 1)
         # From nothing there are no offsets to begin with.
-        if self.snapshot < 0 or len(numbers) < 2 or not may_merge(self.plan):
+        if self.snapshot < 0 or len(numbers) < fewest or not may_merge(self.plan):
             return None
         cuts = [self._lead.cut(epoch) for epoch in map(Epoch, numbers)]
         known = [cut for cut in cuts if cut is not None]
@@ -223,7 +237,7 @@ class Twin:
         try:
             self._run(rows, epoch)
         except Exception as error:
-            stopping = self.ended or self._laid is not None
+            stopping = self.ended or self._merges_next or self._laid is not None
             if not stopping:
                 self._failure = error
             raise told_to_spark(error, stopping=stopping) from None
@@ -231,19 +245,23 @@ class Twin:
     def _run(self, rows: DataFrame, epoch: Epoch) -> None:
         self._lead.before_twin_epoch(self)
         merged = self._merged if self._merged is not None and self._merged.epoch == epoch else None
+        if merged is None and (more := self._silent_epochs(MANY)) is not None and not self.ended:
+            self._merged, self._merges_next = more, True
+            raise InterruptedError("several epochs come as one")
         cut = None if self.ended else merged or self._lead.cut(epoch)
         if cut is None:
             raise InterruptedError("the twin is ended")
         if self._checkpoint.rows_of(epoch) != cut.rows:
             self._laid = cut
             raise InterruptedError("the epoch is cut otherwise than the query's")
+        before = self._at
         runner = self._open(rows.sparkSession)
         given = unpack(self._query.flow.sources, rows)
         if merged is None:
             runner.run(given, epoch)
         else:
             runner.run_as_one(given, epoch)
-        self.epochs += 1 if merged is None else epoch - self.snapshot
+        self.epochs += epoch - before
         self._lead.twin_ended(self, epoch)
         if self.ended:
             raise InterruptedError("the twin has taken over")
