@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from tether.core.errors import BadValueError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
     from tether.spark.sinks import Sink
@@ -21,15 +23,20 @@ EPOCH, ROW = "__epoch", "__row"
 _PLACE = re.compile(r"epoch=(?P<epoch>\d+)$")
 
 
-def numbered(sink: Sink) -> Sink:
+def numbered(sink: Sink, by: Sequence[str] = ()) -> Sink:
     """The same sink, with every row's epoch and number in two more columns.
 
     An epoch that is run again gives the same numbers again. So a sink that writes by key
     (``__epoch``, ``__row``) over what is there has every row once, as long as operators compute from
     nothing but their rows and their state.
 
+    A state that was restored after an approximate backup gives its rows in another order. So they are
+    numbered in the order of their key, where it is known: a second run's row then has the number that
+    the row of this key had in the first.
+
     Args:
         sink: Gets the numbered rows.
+        by: Columns that tell the rows of an epoch apart; those that the rows do not have are left out.
 
     Raises:
         BadValueError: The sink keeps changes, and so has every row once already.
@@ -42,6 +49,9 @@ def numbered(sink: Sink) -> Sink:
         )
 
     def write(rows: DataFrame, epoch: int) -> None:
+        known = [F.col(f"`{name}`") for name in by if name in rows.columns]
+        if known:
+            rows = rows.sortWithinPartitions(*known)
         epoch_column = F.lit(epoch).cast("long").alias(EPOCH)
         sink(rows.select("*", epoch_column, F.monotonically_increasing_id().alias(ROW)), epoch)
 

@@ -46,8 +46,8 @@ def refuse_connect(session: SparkSession) -> None:
             why="Slots report to the driver through accumulators, and epochs run in the driver's own "
             "Python; a Spark Connect client has neither.",
             do="Create the session with SparkSession.builder.master(...), not .remote(...), or submit "
-            "the program to the cluster. A plain Spark SQL query can have a bound through Connect: put "
-            "the settings of tether.sql.builder into the server's configuration.",
+            "the program to the cluster. A plain Spark SQL query can have a bound through Connect: its "
+            "server needs the settings of tether.sql.server_settings(...).",
         )
 
 

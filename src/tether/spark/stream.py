@@ -20,7 +20,7 @@ from tether.spark.graph.batch import batch_answer
 from tether.spark.graph.consistency import BSP
 from tether.spark.graph.copying import check_copies
 from tether.spark.graph.exactness import check_exact, readable_epochs
-from tether.spark.graph.flow import Flow, Node, OperatorNode, SourceNode, StepNode
+from tether.spark.graph.flow import Flow, Node, OperatorNode, SourceNode, StepNode, key_of
 from tether.spark.graph.prepared import prepare
 from tether.spark.graph.shape import topology_of_flow
 from tether.spark.graph.subscribed import check_subscription
@@ -292,7 +292,7 @@ class Stream:
         for stream_, sink in also:
             ends[stream_._node] = as_sink(sink)
         if numbered:
-            ends = {node: with_numbers(sink) for node, sink in ends.items()}
+            ends = {node: with_numbers(sink, key_of(node)) for node, sink in ends.items()}
         where = checkpoint or tempfile.mkdtemp(prefix="tether-checkpoint-")
         ends = {
             node: outlet_for(sink, tentative, where, number)

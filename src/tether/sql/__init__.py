@@ -5,7 +5,7 @@ from typing import Any
 from tether.sql.checkpoints import overlapped_checkpoints
 from tether.sql.progress import StateBound, bound
 from tether.sql.replay import Rewound, rewind
-from tether.sql.settings import Bound, Bounded, bounded, builder
+from tether.sql.settings import Bound, Bounded, bounded, builder, server_settings
 
 __all__ = [
     "Bound",
@@ -18,6 +18,7 @@ __all__ = [
     "builder",
     "overlapped_checkpoints",
     "rewind",
+    "server_settings",
 ]
 
 

@@ -50,9 +50,19 @@ class CheckpointReport(msgspec.Struct, frozen=True, kw_only=True):
         return sum(store.spent for store in self.stores)
 
 
+def open_checkpoint(path: str, **options: Any) -> tuple[Any, str]:
+    """The file system of a checkpoint, and the directory in it, as they are now.
+
+    Spark writes there: a listing from before, which file systems of object stores keep, would lack that.
+    """
+    fs, root = fsspec.core.url_to_fs(path, **options)
+    fs.invalidate_cache()
+    return fs, root
+
+
 def is_checkpoint(path: str, **options: Any) -> bool:
     """Whether a directory looks like the checkpoint of a stateful Spark query."""
-    fs, root = fsspec.core.url_to_fs(path, **options)
+    fs, root = open_checkpoint(path, **options)
     return bool(fs.isdir(f"{root}/offsets") and fs.isdir(f"{root}/state"))
 
 
@@ -64,7 +74,7 @@ def describe_checkpoint(path: str, *, verify: bool = False, **options: Any) -> C
         verify: Read every backup and check its checksum.
         options: Options of the file system.
     """
-    fs, root = fsspec.core.url_to_fs(path, **options)
+    fs, root = open_checkpoint(path, **options)
     commits = [name for name in _names(fs, f"{root}/commits") if name.isdigit()]
     found: dict[str, list[str]] = {}
     for file in fs.find(f"{root}/state"):

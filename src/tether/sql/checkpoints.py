@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tether.sql.settings import Bounded, check_session, load_class, runs_on
+from tether.core.errors import QueryRefusedError
+from tether.sql.settings import Bounded, check_session, is_remote, load_class, runs_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +60,12 @@ def overlapped_checkpoints(spark: SparkSession) -> Overlapped:
                 query = events.writeStream.option("checkpointLocation", "s3a://…").start()
     """
     check_session(spark)
+    if is_remote(spark):
+        raise QueryRefusedError(
+            "Overlapped checkpoints cannot be set through Spark Connect.",
+            why="Whoever reads a checkpoint past Spark must ask the driver what is on its way.",
+            do="Start the query in the driver's own program, or leave its checkpoint as it is.",
+        )
     kind = load_class(spark, OVERLAPPED)
     _enabled[id(spark.sparkContext._gateway)] = kind
     return Overlapped(spark, {MANAGER_CLASS: OVERLAPPED})

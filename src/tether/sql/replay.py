@@ -6,11 +6,10 @@ import re
 import uuid
 from typing import Any
 
-import fsspec
 import msgspec
 
 from tether.core.errors import BackupError, BadValueError
-from tether.sql.checkpoint import BACKUP, is_checkpoint
+from tether.sql.checkpoint import BACKUP, is_checkpoint, open_checkpoint
 from tether.sql.checkpoints import settle_checkpoints
 
 ATTEMPT = re.compile(r"\d+-(\d+)-[0-9a-f]+.*\.(?:delta|snapshot|rewound)")
@@ -55,7 +54,7 @@ def rewind(checkpoint: str, **options: Any) -> Rewound:
             why="It has no folders offsets and state.",
             do="Give the directory that the query has as its checkpointLocation.",
         )
-    fs, root = fsspec.core.url_to_fs(checkpoint, **options)
+    fs, root = open_checkpoint(checkpoint, **options)
     offsets, commits = (_numbers(fs, f"{root}/{log}") for log in ("offsets", "commits"))
     backups = _backups(fs, f"{root}/state")
     # The state of version v is what batch v begins with. Its input is in the log, or is yet to be found.

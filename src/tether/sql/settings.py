@@ -23,6 +23,7 @@ PROVIDER = "tether.sql.BoundedStateStoreProvider"
 EXTENSIONS = "org.apache.spark.sql.execution.streaming.state.TetherExtensions"
 RUN_ENDS = "org.apache.spark.sql.execution.streaming.state.RunEnds"
 LISTENER = RUN_ENDS + "Listener"
+EXTENSIONS_CONF = "spark.sql.extensions"
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
 PREFIX = "spark.sql.streaming.stateStore.tether."
 SPARK = "4.3"
@@ -128,7 +129,8 @@ def bounded(
     Holds for queries that are started from now on; in a ``with`` block, for those started in it.
 
     Args:
-        spark: A classic session on Spark 4.3, running or new.
+        spark: A session on Spark 4.3, running or new; or a client of a Spark Connect server that was
+            started with ``server_settings``.
         max_state_error: Θ for each stateful operator, in units of the divergence; see ``Bound``.
         divergence: How rows are compared with their backups.
         columns: Numeric columns of the state's rows to compare.
@@ -166,21 +168,53 @@ def builder(
 
     The only form for clusters whose executors must have the jar from the start.
     """
-    settings = store_settings(
-        Bound(max_state_error=max_state_error, divergence=divergence, columns=tuple(columns)),
-        operators,
-        replay_every,
-    )
+    bound = Bound(max_state_error=max_state_error, divergence=divergence, columns=tuple(columns))
+    settings = store_settings(bound, operators, replay_every)
     known = getattr(session_builder, "_options", {})
-    for name, value in (
-        ("spark.jars", str(without_spaces(jar_path()))),
-        ("spark.sql.extensions", EXTENSIONS),
-        ("spark.sql.streaming.streamingQueryListeners", LISTENER),
-    ):
+    for name, value in _from_the_start().items():
         settings[name] = ",".join(filter(None, [known.get(name, ""), value]))
     for name, value in settings.items():
         session_builder = session_builder.config(name, value)
     return session_builder
+
+
+def server_settings(
+    max_state_error: float,
+    divergence: Divergence = "count",
+    columns: Sequence[str] = (),
+    *,
+    operators: Mapping[int, Bound] | None = None,
+    replay_every: int | None = None,
+) -> dict[str, str]:
+    """What ``builder`` sets, for those who do not make the session themselves.
+
+    For the server of Spark Connect, for ``spark-submit --conf``, for the configuration of a notebook's
+    cluster. Where there are other jars, extensions or listeners, ours come after a comma.
+
+    Args:
+        max_state_error: Θ, as for ``bounded``; clients may change it for their queries.
+        divergence: As for ``bounded``.
+        columns: As for ``bounded``.
+        operators: As for ``bounded``.
+        replay_every: As for ``bounded``.
+
+    Example:
+        ::
+
+            for name, value in tether.sql.server_settings(max_state_error=1000).items():
+                print(f"--conf {name}={value}")
+    """
+    bound = Bound(max_state_error=max_state_error, divergence=divergence, columns=tuple(columns))
+    return store_settings(bound, operators, replay_every) | _from_the_start()
+
+
+def _from_the_start() -> dict[str, str]:
+    """Settings that a session cannot get later."""
+    return {
+        "spark.jars": str(without_spaces(jar_path())),
+        EXTENSIONS_CONF: EXTENSIONS,
+        "spark.sql.streaming.streamingQueryListeners": LISTENER,
+    }
 
 
 def store_settings(
@@ -217,7 +251,8 @@ def check_session(spark: SparkSession) -> None:
     """Refuse a session on which the store cannot run.
 
     Raises:
-        QueryRefusedError: Another Spark than 4.3, Spark Connect, or speculative execution.
+        QueryRefusedError: Another Spark than 4.3, a server of Spark Connect that lacks the store, or
+            speculative execution.
     """
     if not runs_on(spark.version):
         raise QueryRefusedError(
@@ -225,11 +260,11 @@ def check_session(spark: SparkSession) -> None:
             why=f"It is built against the state-store interfaces of Spark {SPARK}, which change.",
             do=f"Use Spark {SPARK}.",
         )
-    if not hasattr(spark, "_jsparkSession"):
+    if is_remote(spark) and EXTENSIONS not in (spark.conf.get(EXTENSIONS_CONF, None) or ""):
         raise QueryRefusedError(
-            "A bound cannot be set through Spark Connect.",
-            why="The jar must be given to the driver, which a Connect client cannot reach.",
-            do="Put the settings of tether.sql.builder into the server's configuration.",
+            "This Spark Connect server does not have Tether's state store.",
+            why="The jar must be given to the server when it starts, which a client cannot do.",
+            do="Start the server with the settings of tether.sql.server_settings(...).",
         )
     if (spark.conf.get("spark.speculation", "false") or "false").lower() == "true":
         raise QueryRefusedError(
@@ -239,18 +274,30 @@ def check_session(spark: SparkSession) -> None:
         )
 
 
+def is_remote(spark: SparkSession) -> bool:
+    """Whether a session is a client of Spark Connect, and has no JVM of its own."""
+    return not hasattr(spark, "_jsparkSession")
+
+
 def add_to_session(spark: SparkSession) -> None:
     """Give a running session the jar, and transformWithState leave to run on the store."""
     session: Any = spark
+    if is_remote(spark):
+        return  # its server was started with them
     call_static(spark, EXTENSIONS, "install", session._jsparkSession)
 
 
 def run_is_durable(run: str) -> bool:
-    """Whether a run of a query is over, and nothing of its state is in memory only."""
+    """Whether a run of a query is over, and nothing of its state is in memory only.
+
+    A client of Spark Connect does not learn it: False.
+    """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - whoever has a query has PySpark
 
     spark = SparkSession.getActiveSession()
-    return spark is not None and bool(call_static(spark, RUN_ENDS, "isDurable", run))
+    if spark is None or is_remote(spark):
+        return False
+    return bool(call_static(spark, RUN_ENDS, "isDurable", run))
 
 
 def call_static(spark: SparkSession, class_name: str, method_name: str, argument: Any) -> Any:

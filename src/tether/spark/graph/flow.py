@@ -69,6 +69,13 @@ class OperatorNode:
 Node = SourceNode | StepNode | OperatorNode
 
 
+def key_of(node: Node) -> list[str]:
+    """The key of the operator that made a node's rows, through steps that have one input."""
+    while isinstance(node, StepNode) and len(node.parents) == 1:
+        (node,) = node.parents
+    return node.key if isinstance(node, OperatorNode) else []
+
+
 @dataclass(frozen=True)
 class Flow:
     """A whole graph, named by its ends.

@@ -10,9 +10,8 @@ import contextlib
 import logging
 from typing import Any
 
-import fsspec
-
 from tether.core.errors import QueryRefusedError
+from tether.sql.checkpoint import open_checkpoint
 
 _MARK = "tether/query"
 _log = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ def claim_checkpoint(checkpoint: str, *, known: bool) -> None:
 def _opened(checkpoint: str) -> tuple[Any, str, bool, bool] | None:
     """The file system, the folder in it, whether Spark has used it, and whether Tether has."""
     try:
-        files, root = fsspec.core.url_to_fs(checkpoint)
+        files, root = open_checkpoint(checkpoint)
         used = files.exists(f"{root}/offsets") and bool(files.ls(f"{root}/offsets"))
         return files, root, used, files.exists(f"{root}/tether")
     except Exception as error:  # whatever a driver of a file system raises: Spark may reach it

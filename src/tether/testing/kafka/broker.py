@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tether.core.errors import TetherError
 from tether.testing.cluster import free_port
+from tether.testing.java_packages import java_program
 from tether.testing.kafka.jars import broker_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 START_SECONDS = 90.0
 _CLUSTER = "dGV0aGVyLWthZmthLXRlcw"
@@ -101,6 +103,43 @@ class Broker:
             *(f"{name}={value}" for name, value in settings.items()),
         )
 
+    def produce(self, topic: str, values: Iterable[str]) -> None:
+        """Send records with these values, in this order, to the partitions in turn.
+
+        Args:
+            topic: Where to.
+            values: One record each; without line ends.
+        """
+        self._run(
+            "kafka.tools.ConsoleProducer",
+            *("--bootstrap-server", self.address, "--topic", topic),
+            # Small batches go to one partition after the other: each gets its share.
+            *("--producer-property", "batch.size=2000", "--request-required-acks", "all"),
+            said="".join(f"{value}\n" for value in values),
+        )
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The offset that the next record of each partition will get."""
+        told = self._run(
+            "org.apache.kafka.tools.GetOffsetShell",
+            *("--bootstrap-server", self.address, "--topic", topic),
+        )
+        lines = (line.split(":") for line in told.split())
+        return {int(partition): int(end) for _, partition, end in lines}
+
+    def forget(self, topic: str, before: Mapping[int, int]) -> None:
+        """Remove the records before an offset of each partition, as a retention that is over does."""
+        partitions = [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for partition, offset in before.items()
+        ]
+        order = self._folder / "forget.json"
+        order.write_text(json.dumps({"partitions": partitions, "version": 1}))
+        self._run(
+            "org.apache.kafka.tools.DeleteRecordsCommand",
+            *("--bootstrap-server", self.address, "--offset-json-file", str(order)),
+        )
+
     def _topics(self, *arguments: str) -> str:
         return self._run(
             "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, *arguments
@@ -119,14 +158,21 @@ class Broker:
         raise TetherError("The Kafka broker did not come up.", why=told, do="See broker.out.")
 
     def _command(self, main: str, *arguments: str) -> list[str]:
-        home = os.environ.get("JAVA_HOME")
-        java = str(Path(home) / "bin" / "java") if home else "java"
         classes = os.pathsep.join(map(str, self._jars))
-        return [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classes, main, *arguments]
+        return [
+            java_program(),
+            "-Xmx512m",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            classes,
+            main,
+            *arguments,
+        ]
 
-    def _run(self, main: str, *arguments: str) -> str:
+    def _run(self, main: str, *arguments: str, said: str = "") -> str:
         done = subprocess.run(  # noqa: S603 - a tool of the broker
             self._command(main, *arguments),
+            input=said,
             capture_output=True,
             text=True,
             timeout=120,
