@@ -121,9 +121,8 @@ def main() -> None:
     parser.add_argument("--images", type=Path, required=True, help="folder for the pictures")
     parser.add_argument("--first", type=int, help="only so many runs of each, to try it out")
     chosen = parser.parse_args()
-    log = ResultLog(
-        FOLDER / "reconcile" / "figures.jsonl", {"x": X, "alpha": ALPHA}, resume=chosen.resume
-    )
+    name = "figures.jsonl" if chosen.first is None else "figures-tried.jsonl"
+    log = ResultLog(FOLDER / "reconcile" / name, {"x": X, "alpha": ALPHA}, resume=chosen.resume)
     session = open_session("local[2,4]", memory="4g")
     found = figure_runs(session, log, tuple(chosen.figures), chosen.first)
     report = {

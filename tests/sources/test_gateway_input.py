@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -189,6 +191,56 @@ def test_rows_are_kept_until_they_were_read_and_not_longer(
         send(a, (40, 4), boundary=50)
         assert looked.indexes[0].extend()
         assert [rows for _, rows in looked.epochs(0.0)] == [[(30, 0, 3), (40, 0, 4)]]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_every_row_once_and_in_order_whatever_is_killed(
+    tmp_path: Path, one: GatewayProcess, other: GatewayProcess, seed: int
+) -> None:
+    """Gateways die at random moments, and so does the reader, who knows its last offset alone."""
+    draw, processes = random.Random(seed), (one, other)
+    far = msgspec.structs.replace(source_of(tmp_path, other), index=str(tmp_path / "far"))
+    handling = Handling(wait=20.0, most=draw.choice([1, 3]))
+    spec = subscribed(source_of(tmp_path, one), far, handling=handling)
+    looked = Looked(spec)
+    looked.look(0, 1)
+    sent: list[tuple[int, int, int]] = []
+    given: list[tuple[str, list[tuple[int, int, int]]]] = []
+    told = [0, 0]
+    with (
+        Producer(one.flight, "s", SCHEMA, id="a", replays=True) as a,
+        Producer(other.flight, "s", SCHEMA, id="b", replays=True) as b,
+    ):
+        for step in range(30):
+            number = draw.randrange(2)
+            low, many = told[number], draw.randrange(4)
+            rows = [(low + draw.randrange(25), draw.randrange(10**9)) for _ in range(many)]
+            told[number] += draw.randrange(8)
+            send((a, b)[number], *rows, boundary=float(told[number]))
+            sent += [(at, number, v) for at, v in rows]
+            struck = draw.choice(processes) if draw.random() < 0.15 else None
+            if struck is not None:
+                struck.kill()
+            looked.now = float(10 * step)
+            for each in range(2):
+                if draw.random() < 0.7:
+                    with contextlib.suppress(UnreachableError):
+                        looked.look(each)
+            if struck is not None:
+                struck.start()
+            given += looked.epochs(looked.now)
+            if draw.random() < 0.2:
+                at = looked.at
+                looked = Looked(spec)
+                looked.at = decode(encode(at))
+        for producer in (a, b):
+            send(producer, boundary=1_000.0)
+    looked.look(0, 1)
+    given += looked.epochs(1e6)
+    stable = [row for kind, rows in given if kind == "stable" for row in rows]
+    assert sorted(stable) == sorted(sent)
+    assert [row[:2] for row in stable] == sorted(row[:2] for row in stable)
 
 
 def test_what_looks_by_itself(tmp_path: Path, one: GatewayProcess) -> None:
