@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tether.engine.ports import Statuses
     from tether.engine.query.runner import Runner
     from tether.planning.adapting import Better, Move
-    from tether.planning.plans import PlannerName
+    from tether.planning.planners import PlannerName
     from tether.planning.topology import Topology
 
 WINDOW = 10
