@@ -39,8 +39,8 @@ class Available(MiniBatch):
         failure: While an input is missing: ``"process"``: buckets are processed, after the first wait,
             as soon as the other inputs have ended them. ``"delay"``: each waits nearly αX, and fewer
             rows are tentative.
-        stabilization: The same for new buckets while late ones are put right. ``"suspend"``: new ones
-            wait until all is put right, which may take longer than X.
+        stabilization: The same for new buckets while late ones are corrected. ``"suspend"``: new ones
+            wait until all are corrected, which may take longer than X.
         reconcile: How the state of before the first tentative bucket is kept. ``"checkpoint"``:
             tentative buckets are processed on a copy of it, in memory. ``"undo"``: in place, and what
             they changed is rolled back; no copy is made before corrections begin, and with

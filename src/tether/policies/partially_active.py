@@ -47,9 +47,9 @@ class PartiallyActive(BasePolicy):
             they survive a failure of all others at once. By default a copy is on any executor but its
             slot's.
         adapt: Measure the rates of slots as the query runs, and move copies, one at a time, when a new
-            plan has more fidelity by so much (from 0 to 1). None: the plan stays.
+            plan has at least this much more fidelity (from 0 to 1). None: the plan stays.
         rates: Rows per second out of the slots of operators that read the source, by operator: one
-            number, or one for each slot. By default all alike.
+            number, or one for each slot. By default all rates are equal.
 
     Example:
         >>> PartiallyActive(share=0.5, snapshots=Barrier(20)).describe()["interval"]

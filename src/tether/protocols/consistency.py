@@ -41,7 +41,7 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
             given without them. ``math.inf``: for ever, so that nothing is ever tentative.
         failure: ``"process"``: after the first wait, a bucket is given as soon as the inputs that are
             there have ended it. ``"delay"``: each waits nearly αX.
-        stabilization: The same for new buckets while late ones are put right; ``"suspend"``: they wait
+        stabilization: The same for new buckets while late ones are corrected; ``"suspend"``: they wait
             until all is.
         most: Largest number of buckets in one release.
         spare: (1 - α)X, seconds: how long a release may take.
@@ -57,7 +57,7 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
         """How long a bucket is delayed where this number of releases may precede its answer.
 
         While an input is missing there are two: one that was in hand when the bucket's time was over,
-        and its own. While late buckets are put right there are three: a stable one takes its turn
+        and its own. While late buckets are corrected there are three: a stable one takes its turn
         between them. So a bucket is given earlier than αX, as if each of them took all of (1 - α)X, or
         a third of X where that is less: three that take longer come too late without any delay.
 

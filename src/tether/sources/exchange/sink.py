@@ -264,7 +264,7 @@ def to_exchange(
         boundary: SQL expression on the rows: the tuple time below which no later row is; its greatest
             value in an epoch counts.
         replicated: Whether readers may follow several replicas of this exchange. Each row carries its
-            hash then, by which rows of one time are ordered alike in all of them.
+            hash then, so that rows of one time have the same order in all of them.
         subscription: Checkpoint directory of this query, where its rows come from
             ``tether.subscribe``: kinds and boundaries are taken over.
         options: For the file system of the URL, as fsspec takes them.

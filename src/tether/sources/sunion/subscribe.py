@@ -71,8 +71,8 @@ def subscribe(
         alpha: The part of X that a row waits here; the rest is for processing it.
         failure: While an input is missing: ``"process"``: buckets are given, after the first wait, as
             soon as the inputs that are there have ended them; ``"delay"``: each waits αX.
-        stabilization: While late buckets are put right: the same for new ones; ``"suspend"``: they
-            wait until all is put right, which may take longer than X.
+        stabilization: While late buckets are corrected: the same for new ones; ``"suspend"``: they
+            wait until all are corrected, which may take longer than X.
         tolerance: Instead of these four, the policy that the query which reads this is started with:
             its operators process tentative rows beside the stable ones. Rows then have no columns that
             tell their kind; the query's output tells it.
