@@ -7,11 +7,11 @@ protocol are carried out at once, by the thread that reported the event, so they
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from tether.chaos.faults import reach
 from tether.core.ids import Epoch
-from tether.engine.deadline import Deadline
 from tether.engine.query.twin import record_twin, save_twin
 from tether.protocols import take_over as to
 from tether.protocols.take_over_steps import step
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tether.chaos.faults import TakeOverPoint
+    from tether.engine.deadline import Deadline
     from tether.engine.ports import Statuses
     from tether.engine.query.lane import LanePlan
     from tether.engine.query.runner import Runner
@@ -51,6 +52,11 @@ class Main(NamedTuple):
     graph: LaneGraph
     plan: LanePlan
     runner: Runner[SparkCluster]
+
+    @property
+    def cluster(self) -> SparkCluster:
+        """Where its slots run."""
+        return self.runner.cluster
 
 
 class TakingOver:
@@ -181,8 +187,9 @@ class TakingOver:
         They would crowd those that are left: main would be slower meanwhile, and when the twin has taken
         over, one more loss could take all of its slots.
         """
-        cluster, deadline = self.running.runner.cluster, Deadline(REPLACED_SECONDS)
-        while cluster.lacks_executors() and not deadline.passed:
+        assert self.main is not None
+        cluster, deadline = self.main.cluster, time.monotonic() + REPLACED_SECONDS
+        while cluster.lacks_executors() and time.monotonic() < deadline:
             with self.changed:
                 if twin.ended or self.is_ending() or self.gate.held:
                     return
