@@ -33,6 +33,8 @@ SECONDS = 240.0
 """Longest wait for anything."""
 STEADY = 6
 """Epochs at the pace of the input before a kill."""
+COURSE = ("tentative", "healing", "twin", "taken-over", "rewound")
+"""Events of a story that are told with their times."""
 POLICIES = {
     "rewind": tether.Barrier(90, mode="sync"),
     "meanwhile": tether.Barrier(90, mode="sync", meanwhile="stale"),
@@ -181,7 +183,7 @@ class Subject:
         _await(lambda: _living() >= SLOTS, query)  # the one that died last has been replaced
         slots = sorted(report["executor"] for report in query.slots())
         victim = int(slots[seed % len(slots)].split(":")[1])
-        struck = time.monotonic()
+        struck, struck_at = time.monotonic(), time.time()
         kill(victim)
         over = "rewound" if self._name == "rewind" else "taken-over"
         _await(lambda: any(event.what == over for event in query.story()[told:]), query)
@@ -195,7 +197,10 @@ class Subject:
         story = query.story()[told:]
         (taken, *_) = [e for e in story if e.what == over]
         twins = [e.at for e in story if e.what == "twin"]
-        beside = [one for one in reports if twins and _began(one) >= twins[0]]
+        # While the executor is being replaced nobody runs a twin, under a rewind just as here.
+        replacing = [one for one in reports if not twins or _began(one) < twins[0]]
+        beside = reports[len(replacing) :]
+        came_at = {e.what: e.at - struck_at for e in story if e.what in COURSE}
         self._since = taken.epoch + 1
         after = [struck, *[at for at in seen.at if at >= struck]]
         return {
@@ -207,6 +212,9 @@ class Subject:
             "usual_epoch": usual,
             "twins": float(len(twins)),
             "beside_twin": [time / 1e3 for time in epoch_times(beside, 0)],
+            "before_twin": [time / 1e3 for time in epoch_times(replacing, 0)],
+            "course": came_at,
+            "epochs_began": [_began(one) - struck_at for one in reports],
         }
 
     def end(self) -> dict[str, float]:
