@@ -286,11 +286,11 @@ def _await(condition: Callable[[], bool], query: Any) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing happened in {SECONDS:.0f} s; {_where(query)}")
+            raise TimeoutError(f"nothing happened in {SECONDS:.0f} s; {where(query)}")
         time.sleep(0.02)
 
 
-def _where(query: Any) -> str:
+def where(query: Any) -> str:
     """What a query was about: enough to tell a hang from a twin that is too slow."""
     told = "; ".join(f"{one.what} at {one.epoch}: {one.cause}" for one in query.story()[-12:])
     how = f"healing: {query.healing()}; exception: {query.exception()}"
