@@ -106,7 +106,9 @@ class Twins:
         try:
             twin.await_its_turn()
             if not twin.ended:
-                self._story.add("twin", "it starts from a snapshot", twin.snapshot, number=twin.number)
+                self._story.add(
+                    "twin", "it starts from a snapshot", twin.snapshot, number=twin.number
+                )
             twin.follow()
         except Exception as error:
             with over.changed:
