@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tether
 from bench.availability_racks import racks
 from bench.harness import Experiment, Goal, Measurement, say
-from bench.heal_kills import KEYS, epochs_of
+from bench.heal_kills import KEYS, epochs_of, where
 from bench.results import FOLDER, ResultLog, file_name
 from bench.streams import epoch_times, scratch
 from tether.algorithms.aggregate import KeyedAggregate
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 EXECUTORS, SLOTS, WARM_UP = 3, 4, 3
 SCHEMA = "k long"
-SECONDS = 600.0
+SECONDS = 180.0
 """A machine that is busy with other things may take long to start an executor."""
 INTERVAL = 45
 """Epochs between snapshots: the one that a kill goes back to is taken by hand."""
@@ -227,16 +227,16 @@ def _fail_once(session: SparkSession, work: Path, case: Case) -> dict[str, float
     usual = statistics.median(epoch_times(query.recentProgress, WARM_UP)) / 1e3
     feeder = Feeder(work / "in", tables, given, 2 * usual)
     feeder.start()
-    _await("its pace", lambda: len(seen.stable) >= given + 2)
-    _await("copies that can speak", lambda: all(seat["lag"] == 0 for seat in query.copies()))
+    _await("its pace", lambda: len(seen.stable) >= given + 2, query)
+    _await("copies that can speak", lambda: all(seat["lag"] == 0 for seat in query.copies()), query)
     victims, since = _victims(query, case), query.lastProgress["batchId"]
     struck = time.monotonic()
     for victim in victims:
         kill(victim)
-    _await("output", lambda: seen.after(struck) is not None)
+    _await("output", lambda: seen.after(struck) is not None, query)
     first = seen.after(struck)
     assert first is not None
-    _await("recovery", lambda: not OVER[case.name].isdisjoint(_told(query, since)))
+    _await("recovery", lambda: not OVER[case.name].isdisjoint(_told(query, since)), query)
     recovered = time.monotonic() - struck
     feeder.stop()
     query.processAllAvailable()
@@ -307,11 +307,16 @@ def _wrong(seen: Seen, tables: list[pa.Table]) -> int:
     return wrong
 
 
-def _await(what: str, condition: Callable[[], bool]) -> None:
+def _await(what: str, condition: Callable[[], bool], query: Any = None) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
+        if query is not None and query.exception() is not None:
+            raise RuntimeError(
+                f"the query ended, and with it what was awaited: {what}; {where(query)}"
+            )
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no {what} in {SECONDS:.0f} s")
+            told = "" if query is None else f"; {where(query)}"
+            raise TimeoutError(f"no {what} in {SECONDS:.0f} s{told}")
         time.sleep(0.02)
 
 

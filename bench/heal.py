@@ -33,6 +33,8 @@ BLOCKS = {"rewind": 4, "meanwhile": 5, "heal": 5}
 """Queries of each kind, in turns."""
 KILLS = {"rewind": 1, "meanwhile": 3, "heal": 3}
 """Kills of one query, one after the other: few, for what is interrupted is measured again."""
+ALONE = 4
+"""Kills of a query that nobody heals: what its epochs cost without a twin, while an executor is new."""
 
 
 def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
@@ -64,6 +66,7 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
             },
         )
         outcomes = _struck(session, directory, log, blocks=blocks, rows=rows, seed=seed)
+        alone = _alone(session, directory, log, number=2 if quick else ALONE, rows=rows, seed=seed)
         cost = Experiment("heal", seed=seed, repeats=1 if quick else 3, log=log)
         write_epochs(directory / "in", epochs_of((30 if quick else 60) + WARM_UP, rows, seed))
         plain = tether.Approximate(1e6)
@@ -73,8 +76,35 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
         session.stop()
     total = {name: number * blocks[name] for name, number in KILLS.items()}
     report = cost.report(_goals(outcomes, cost), _workload(rows, total))
-    report["kills"] = outcomes
+    report["kills"] = outcomes | {"alone": alone}
+    report["epochs_to_those_before"] = {
+        "beside a twin": _slowdown(outcomes["meanwhile"]),
+        "beside a twin, healing": _slowdown(outcomes["heal"]),
+        "no twin, executor being replaced": _slowdown(alone, "before_twin"),
+        "no twin, executor new": _slowdown(alone),
+    }
     return report
+
+
+def _alone(
+    session: SparkSession,
+    directory: Path,
+    log: ResultLog,
+    *,
+    number: int,
+    rows: int,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """The same kills where nobody heals."""
+
+    def struck() -> dict[str, Any]:
+        subject = Subject(session, directory, "alone", seed, rows)
+        found = [subject.strike(seed + kill, BEHIND) for kill in range(number)]
+        subject.end()
+        return {"kills": found}
+
+    kills: list[dict[str, Any]] = log.once("alone", 0, struck)["kills"]
+    return kills
 
 
 def _struck(
@@ -139,11 +169,10 @@ def _goals(outcomes: dict[str, list[dict[str, Any]]], cost: Experiment) -> list[
     ]
 
 
-def _slowdown(kills: list[dict[str, Any]]) -> float:
+def _slowdown(kills: list[dict[str, Any]], when: str = "beside_twin") -> float:
     """Epochs of the query while its twin ran, to those before the kill: the median of all of them."""
-    return statistics.median(
-        time / one["epoch_before"] for one in kills for time in one["beside_twin"]
-    )
+    every = [time / one["epoch_before"] for one in kills for time in one.get(when, ())]
+    return statistics.median(every) if every else 1.0
 
 
 def _measure(session: SparkSession, source: Path, rows: int, policy: Any) -> Measurement:

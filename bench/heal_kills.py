@@ -17,6 +17,7 @@ import pyarrow as pa
 import tether
 from bench.streams import epoch_times
 from tether.algorithms.aggregate import KeyedAggregate
+from tether.spark.places.spreading import live_executors
 from tether.testing.epochs import read_epochs, write_epochs
 from tether.testing.processes import command_of, descendants, kill
 
@@ -31,12 +32,17 @@ SLOTS, KEYS = 2, 1_000
 SCHEMA = "k long"
 SECONDS = 240.0
 """Longest wait for anything."""
+AFTERWARDS = 8
+"""Epochs that are looked at once a new executor is there, where no twin runs."""
 STEADY = 6
 """Epochs at the pace of the input before a kill."""
+COURSE = ("tentative", "healing", "twin", "taken-over", "rewound")
+"""Events of a story that are told with their times."""
 POLICIES = {
     "rewind": tether.Barrier(90, mode="sync"),
     "meanwhile": tether.Barrier(90, mode="sync", meanwhile="stale"),
     "heal": tether.Approximate(1e6, heal=tether.Barrier(60)),
+    "alone": tether.Approximate(1e6),
 }
 
 
@@ -151,7 +157,8 @@ class Subject:
     ) -> None:
         work = directory / f"{name}-{seed}"
         (work / "in").mkdir(parents=True)
-        self._name, self._seen = name, Seen()
+        self._name, self._session, self._seen = name, session, Seen()
+        self._exact = POLICIES[name].snapshots is not None
         self._feed = Feed(work / "in", rows, seed)
         self._feed.give()
         self.query = start(session, work, POLICIES[name], self._seen)
@@ -164,7 +171,7 @@ class Subject:
     def strike(self, seed: int, behind: int) -> dict[str, Any]:
         """SIGKILL an executor with many epochs since the snapshot; the input goes on meanwhile."""
         query, seen, feed = self.query, self._seen, self._feed
-        if self._name != "heal":  # both contenders go back equally far, whatever came before
+        if self._exact:  # both contenders go back equally far, whatever came before
             query.snapshot()
             feed.give(2)
             query.processAllAvailable()
@@ -181,8 +188,11 @@ class Subject:
         _await(lambda: _living() >= SLOTS, query)  # the one that died last has been replaced
         slots = sorted(report["executor"] for report in query.slots())
         victim = int(slots[seed % len(slots)].split(":")[1])
-        struck = time.monotonic()
+        there = live_executors(self._session.sparkContext)
+        struck, struck_at = time.monotonic(), time.time()
         kill(victim)
+        if self._name == "alone":
+            return self._look_on(there, first, before / 1e3)
         over = "rewound" if self._name == "rewind" else "taken-over"
         _await(lambda: any(event.what == over for event in query.story()[told:]), query)
         done = time.monotonic()
@@ -195,7 +205,10 @@ class Subject:
         story = query.story()[told:]
         (taken, *_) = [e for e in story if e.what == over]
         twins = [e.at for e in story if e.what == "twin"]
-        beside = [one for one in reports if twins and _began(one) >= twins[0]]
+        # While the executor is being replaced nobody runs a twin, under a rewind just as here.
+        replacing = [one for one in reports if not twins or _began(one) < twins[0]]
+        beside = reports[len(replacing) :]
+        came_at = {e.what: e.at - struck_at for e in story if e.what in COURSE}
         self._since = taken.epoch + 1
         after = [struck, *[at for at in seen.at if at >= struck]]
         return {
@@ -207,6 +220,37 @@ class Subject:
             "usual_epoch": usual,
             "twins": float(len(twins)),
             "beside_twin": [time / 1e3 for time in epoch_times(beside, 0)],
+            "before_twin": [time / 1e3 for time in epoch_times(replacing, 0)],
+            "course": came_at,
+            "epochs_began": [_began(one) - struck_at for one in reports],
+        }
+
+    def _replaced(self, there: frozenset[str]) -> Callable[[], bool]:
+        """Whether the driver knows another executor in place of one of those that were there."""
+
+        def replaced() -> bool:
+            now = live_executors(self._session.sparkContext)  # the driver is one of them
+            return len(now) == len(there) and now != there
+
+        return replaced
+
+    def _look_on(self, there: frozenset[str], first: int, before: float) -> dict[str, Any]:
+        """Epochs after a kill that nobody heals: before and after the executor is replaced."""
+        query = self.query
+
+        def since(epoch: int) -> list[dict[str, Any]]:
+            return [one for one in query.recentProgress if one["batchId"] > epoch]
+
+        _await(self._replaced(there), query)
+        joined = query.lastProgress["batchId"]
+        _await(lambda: len(since(joined)) >= AFTERWARDS, query)
+        self._feed.every = None
+        query.processAllAvailable()
+        cold = [one for one in since(first) if one["batchId"] <= joined]
+        return {
+            "epoch_before": before,
+            "before_twin": [time / 1e3 for time in epoch_times(cold, 0)],
+            "beside_twin": [time / 1e3 for time in epoch_times(since(joined)[:AFTERWARDS], 0)],
         }
 
     def end(self) -> dict[str, float]:
@@ -218,7 +262,7 @@ class Subject:
 
         def exact(epoch: int) -> bool:
             # What an approximate query gives between a loss and the take-over stands, within its bound.
-            return self._name != "heal" or any(since <= epoch < until for since, until in whole)
+            return self._exact or any(since <= epoch < until for since, until in whole)
 
         return {
             "wrong": float(self._feed.wrong(self._seen.stable, exact)),
@@ -242,11 +286,11 @@ def _await(condition: Callable[[], bool], query: Any) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing happened in {SECONDS:.0f} s; {_where(query)}")
+            raise TimeoutError(f"nothing happened in {SECONDS:.0f} s; {where(query)}")
         time.sleep(0.02)
 
 
-def _where(query: Any) -> str:
+def where(query: Any) -> str:
     """What a query was about: enough to tell a hang from a twin that is too slow."""
     told = "; ".join(f"{one.what} at {one.epoch}: {one.cause}" for one in query.story()[-12:])
     how = f"healing: {query.healing()}; exception: {query.exception()}"

@@ -44,7 +44,7 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
     topologies = 8 if quick else 100
     path = FOLDER / "planning" / f"{file_name('planning', quick=quick)}.jsonl"
     log = ResultLog(path, {"seed": seed, "topologies": topologies}, resume=resume)
-    small, left_out = _to_optimum(log, topologies, seed)
+    small, to_bound, left_out = _to_optimum(log, topologies, seed)
     random = _to_greedy(log, topologies, seed)
     answers = {
         query: fidelity_against_answers(query, quick=quick, seed=seed, log=log) for query in QUERIES
@@ -70,6 +70,7 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
         "detail": {
             "compared_with_the_optimum": len(small),
             "least_of_the_optimum": round(min(small), 4),
+            "of_them_with_a_bound": to_bound,
             "too_large_for_the_optimum": left_out,
             "greedy_without_any_output": round(
                 statistics.fmean(one.greedy == 0 for one in scarce), 3
@@ -95,16 +96,17 @@ def _chunks(topologies: int, seed: int) -> list[list[int]]:
     return [seeds[first : first + CHUNK] for first in range(0, topologies, CHUNK)]
 
 
-def _to_optimum(log: ResultLog, topologies: int, seed: int) -> tuple[list[float], int]:
-    """Structure-aware plans to the optimum; and how many topologies were too large for it."""
+def _to_optimum(log: ResultLog, topologies: int, seed: int) -> tuple[list[float], int, int]:
+    """Structure-aware plans to the optimum, how many to a bound; how many topologies were too large."""
     ratios: list[float] = []
-    left_out = 0
+    to_bound = left_out = 0
     for number, seeds in enumerate(_chunks(topologies, seed)):
         found = log.once("optimum", number, lambda: against_optimum(seeds)._asdict())  # noqa: B023 - called at once
         ratios += found["ratios"]
+        to_bound += found["to_bound"]
         left_out += found["left_out"]
         _progress("against the optimum", number, topologies)
-    return ratios, left_out
+    return ratios, to_bound, left_out
 
 
 def _to_greedy(log: ResultLog, topologies: int, seed: int) -> list[Compared]:

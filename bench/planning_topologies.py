@@ -8,6 +8,8 @@ import time
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tether.core.errors import TetherError
 from tether.planning import Specification, Topology, random_topology
 from tether.planning.model import model_of
@@ -17,6 +19,7 @@ from tether.planning.trees import tree_count
 
 if TYPE_CHECKING:
     from tether.planning.generate import Structure
+    from tether.planning.model import Model
 
 SHARES = (0.1, 0.2, 1 / 3, 0.5, 0.7)
 """Parts of the slots that may be copied."""
@@ -50,10 +53,20 @@ class Compared(NamedTuple):
     greedy: float
 
 
+SECONDS = 5.0
+"""So long the best plan is looked for. Where it is not found, all plans are tried; where there are too
+many, the bound is taken, which makes the ratio too small rather than too large."""
+MOST_TRIED = 25
+"""Slots of a topology all of whose plans are tried, at most."""
+AT_ONCE = 1 << 16
+
+
 class Small(NamedTuple):
     """Structure-aware plans to the best there are."""
 
     ratios: list[float]
+    to_bound: int
+    """How many of them are ratios to a bound."""
     left_out: int
 
 
@@ -69,8 +82,9 @@ def against_optimum(seeds: list[int]) -> Small:
     work = [(at, seed) for at in range(len(SMALL)) for seed in seeds]
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
         found = list(pool.imap(_to_optimum, work))
-    known = [ratios for ratios in found if ratios is not None]
-    return Small([one for ratios in known for one in ratios], len(found) - len(known))
+    known = [one for one in found if one is not None]
+    ratios = [ratio for one in known for ratio in one.ratios]
+    return Small(ratios, sum(one.to_bound for one in known), len(found) - len(known))
 
 
 def seconds_of_large(slots: int, seed: int) -> float:
@@ -109,20 +123,38 @@ def _compared(work: tuple[str, int]) -> list[Compared]:
     return found
 
 
-def _to_optimum(work: tuple[int, int]) -> list[float] | None:
+def best_of_all(model: Model, copies: int) -> float:
+    """The best value of all plans of so many copies, by trying each.
+
+    Example:
+        >>> best_of_all(model_of(random_topology(SMALL[0], 1)), 0)
+        0.0
+    """
+    best, bits = 0.0, np.arange(model.size)[:, None]
+    for first in range(0, 1 << model.size, AT_ONCE):
+        plans = np.arange(first, min(first + AT_ONCE, 1 << model.size))
+        plans = plans[np.bitwise_count(plans) == copies]
+        if len(plans):
+            best = max(best, float(model.values((plans >> bits & 1).astype(bool)).max()))
+    return best
+
+
+def _to_optimum(work: tuple[int, int]) -> Small | None:
     at, seed = work
     topology = random_topology(SMALL[at], seed)
     model = model_of(topology)
     if tree_count(model) > MOST_TREES:
         return None
-    aware, optimum = PLANNERS["structure-aware"](topology, model), Optimum(model)
-    ratios = []
+    aware, optimum = PLANNERS["structure-aware"](topology, model), Optimum(model, SECONDS)
+    ratios, to_bound = [], 0
     for share in SHARES:
         copies = int(share * model.size + 1e-9)
         try:
             best = model.value(optimum.best(copies))
         except TetherError:
-            return None
+            tried = model.size <= MOST_TRIED
+            best = best_of_all(model, copies) if tried else optimum.bound(copies)
+            to_bound += not tried
         if best > 0:
             ratios.append(model.value(aware.choose(copies)) / best)
-    return ratios
+    return Small(ratios, to_bound, 0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tether.core.errors import BadValueError
+from tether.core.errors import BadValueError, TetherError
 from tether.planning import (
     Link,
     Node,
@@ -261,3 +261,12 @@ def test_curves_grow_and_stay_below_the_bound() -> None:
         assert values == sorted(values)
         assert all(point.fidelity <= most[point.copies] + 1e-9 for point in points)
         assert values[-1] == pytest.approx(1.0)
+
+
+def test_the_best_plan_of_a_hard_topology_is_given_up_and_the_bound_is_not() -> None:
+    """Its programme has 1,288 trees, and would be at work for minutes."""
+    hard = Specification(operators=(4, 6), slots=(1, 5), skew=0.1, structure="full")
+    optimum = Optimum(model_of(random_topology(hard, 10_022)), seconds=0.1)
+    with pytest.raises(TetherError, match="not found"):
+        optimum.best(11)
+    assert 0.5 < optimum.bound(11) <= 1

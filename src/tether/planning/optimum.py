@@ -8,7 +8,7 @@ import numpy as np
 
 from tether.core.errors import BadValueError
 from tether.planning.factors import factors
-from tether.planning.programme import SLACK, Programme
+from tether.planning.programme import LONGEST_SECONDS, SLACK, Programme
 from tether.planning.trees import tree_count
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ class Optimum:
 
     Args:
         model: The model.
+        seconds: Longest time for the best plan of a factor.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, seconds: float = LONGEST_SECONDS) -> None:
         self._model = model
-        self._curves = [_curve(factor) for factor in factors(model)]
+        self._curves = [_curve(factor, seconds) for factor in factors(model)]
 
     def bound(self, copies: int) -> float:
         """What no plan of that many copies surpasses.
@@ -57,6 +58,7 @@ class Optimum:
         Raises:
             SolverMissingError: highspy is needed, and is not installed.
             BadValueError: The topology is too large.
+            TetherError: It was not found in time.
         """
         while True:
             self.bound(copies)
@@ -132,8 +134,8 @@ class _OneOperator:
 class _Solved:
     """A factor whose linear programme is solved where needed."""
 
-    def __init__(self, factor: Factor) -> None:
-        self.model, self.power = factor.model, factor.power
+    def __init__(self, factor: Factor, seconds: float) -> None:
+        self.model, self.power, self._seconds = factor.model, factor.power, seconds
         self.most = np.ones(self.model.size + 1)
         self.most[0] = 0.0
         self.bounded = np.zeros(len(self.most), bool)
@@ -164,10 +166,10 @@ class _Solved:
 
     def _solver(self) -> Programme:
         if self._programme is None:
-            self._programme = Programme(self.model)
+            self._programme = Programme(self.model, self._seconds)
         return self._programme
 
 
-def _curve(factor: Factor) -> _Curve:
+def _curve(factor: Factor, seconds: float) -> _Curve:
     single = len(factor.model.parts) == 1 and not factor.model.parts[0].streams
-    return _OneOperator(factor) if single else _Solved(factor)
+    return _OneOperator(factor) if single else _Solved(factor, seconds)

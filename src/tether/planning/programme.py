@@ -30,6 +30,8 @@ MOST_SOLVED = 20_000
 SLACK = 1e-6
 """Larger than the rounding error of a solution; added to every bound."""
 OPTIONS = {"output_flag": False, "mip_rel_gap": 0.0, "mip_abs_gap": 1e-9, "threads": 1}
+LONGEST_SECONDS = 60.0
+"""A best plan is looked for so long: a few programmes of a thousand trees would take hours."""
 BUDGET = 0
 """The row that limits the number of copies."""
 
@@ -52,14 +54,15 @@ class Programme:
 
     Args:
         model: The model.
+        seconds: Longest time for one plan.
 
     Raises:
         SolverMissingError: highspy is not installed.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, seconds: float = LONGEST_SECONDS) -> None:
         self._highspy = _highspy()
-        self._model = model
+        self._model, self._seconds = model, seconds
         rows = _Rows(model.size)
         if tree_count(model) <= MOST_SOLVED:
             self.exact = True
@@ -88,13 +91,15 @@ class Programme:
         slots = self._model.size
         self._solver.changeColsIntegrality(slots, np.arange(slots), np.full(slots, kind))
         self._solver.changeRowBounds(BUDGET, 0.0, float(copies))
+        # Its clock goes on from one solution to the next.
+        self._solver.setOptionValue("time_limit", self._solver.getRunTime() + self._seconds)
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != self._highspy.HighsModelStatus.kOptimal:
             raise TetherError(
                 "The best plan was not found.",
                 why=f"The solver ended with: {self._solver.modelStatusToString(status)}.",
-                do='Use the planner "structure-aware"; please report the topology.',
+                do='Use the planner "structure-aware"; its plan comes with a bound.',
             )
 
 

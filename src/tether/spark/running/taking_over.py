@@ -42,6 +42,8 @@ FIRST_SECONDS = 20.0
 """Longest time, in seconds, that a twin waits for main's first answer after a loss."""
 REPLACED_SECONDS = 10.0
 """Longest time, in seconds, that a twin waits for the replacement of executors that died."""
+COLD_SECONDS = 3.0
+"""Longest time, in seconds, that a twin then waits for main's first epoch on the new ones."""
 SHARE = 2
 """Under ``process``, the twin runs an epoch at the latest after this many epochs of main."""
 
@@ -185,15 +187,25 @@ class TakingOver:
         """Let Spark replace executors that have died, before the twin's slots are placed.
 
         They would crowd those that are left: main would be slower meanwhile, and when the twin has taken
-        over, one more loss could take all of its slots.
+        over, one more loss could take all of its slots. A new executor loads classes in its first tasks,
+        and main has some there at once: the twin does not slow those down as well.
         """
         assert self.main is not None
+
+        def nobody_waits() -> bool:
+            return twin.ended or self.is_ending() or self.gate.held
+
         cluster, deadline = self.main.cluster, time.monotonic() + REPLACED_SECONDS
+        if not cluster.lacks_executors():
+            return
         while cluster.lacks_executors() and time.monotonic() < deadline:
             with self.changed:
-                if twin.ended or self.is_ending() or self.gate.held:
+                if nobody_waits():
                     return
                 self.changed.wait(0.1)
+        with self.changed:
+            warm = self.state.main + 1 + self.gate.in_epoch
+            self.changed.wait_for(lambda: nobody_waits() or self.state.main >= warm, COLD_SECONDS)
 
     def idle(self) -> None:
         """Wait a moment: there is nothing to run."""

@@ -40,6 +40,7 @@ POOL = "tether-twin"
 FEWEST, MANY = 2, 5
 """Number of epochs without output that are run as one: at the start, and later, when the stream of the
 twin must start again for that, which costs about as much as some epochs."""
+_LEAST_READERS = "spark.sql.files.minPartitionNum"
 _COMPACT = "spark.sql.streaming.fileSource.log.compactInterval"
 
 
@@ -144,14 +145,17 @@ class Twin:
 
     # ---- the thread that follows ----------------------------------------------------------------
 
+    def await_its_turn(self) -> None:
+        """Wait until main has answered once since the loss, and dead executors are replaced."""
+        self._lead.await_first_answer(self)
+        self._lead.await_executors(self)
+
     def follow(self) -> None:
         """Run epochs until it has taken over or is ended.
 
         Raises:
             Exception: It has failed.
         """
-        self._lead.await_first_answer(self)
-        self._lead.await_executors(self)
         if self.ended:
             return
         self._merged = self._silent_epochs(FEWEST)
@@ -267,6 +271,9 @@ class Twin:
             raise InterruptedError("the twin has taken over")
 
     def _open(self, session: SparkSession) -> Runner[SparkCluster]:
+        if not self._placed:
+            # This stream's session only. Spark would read files on all cores at once, main's too.
+            session.conf.set(_LEAST_READERS, 1)
         if self.runner is None:
             cluster = SparkCluster(self.graph, self._story_of_twin, session, strict=False)
             cluster.copy_like(self._main.cluster)

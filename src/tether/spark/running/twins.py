@@ -108,7 +108,6 @@ class Twins:
         known = self._arenas.read() or Arenas()
         self._arenas.write(Arenas(known.current, (*known.twins, twin.arena)))
         over.outstanding.begin_twin()
-        self._story.add("twin", "it starts from a snapshot", snapshot, number=number)
         # Not one of Spark's threads, which would inherit the job group of main's stream.
         thread = threading.Thread(
             target=self._follow, args=(twin,), name="tether-twin", daemon=True
@@ -120,6 +119,11 @@ class Twins:
     def _follow(self, twin: Twin) -> None:
         over = self._over
         try:
+            twin.await_its_turn()
+            if not twin.ended:
+                self._story.add(
+                    "twin", "it starts from a snapshot", twin.snapshot, number=twin.number
+                )
             twin.follow()
         except Exception as error:
             with over.changed:
