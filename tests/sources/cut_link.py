@@ -1,7 +1,7 @@
 """Inputs behind a link that is really cut: packets get no answer, and no connection is closed.
 
 A program of its own, to be run in a network namespace that has nothing but a loopback of its own: a
-directory is near; a gateway and an object store are behind the loopback, which is taken down and up again.
+directory is near; a gateway and an object store are behind the loopback, which is taken down and up.
 """
 
 from __future__ import annotations
@@ -81,11 +81,7 @@ def run(work: Path, options: dict[str, Any], process: Any) -> None:
         gateways=(None, source, None),
         handling=Handling(wait=WAIT),
         bucket=10 * SECOND,
-        kinds=True,
     )
-    of = msgspec.structs.replace(
-        of, kinds=False
-    )  # no columns for them: rows are looked at by themselves
     reader, producer = Reader(of), Producer(process.flight, "s", SCHEMA, id="a", replays=True)
 
     def send(bucket: int, *, late: bool) -> None:
