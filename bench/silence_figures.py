@@ -21,7 +21,7 @@ from bench.silences import silenced
 from tether.cli.session import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -53,7 +53,7 @@ def warm_up(session: SparkSession) -> None:
     silenced(session, tether.Available(delay=X, alpha=ALPHA), 5)
 
 
-def runs_of(session: SparkSession) -> dict[str, list[Callable[[], dict[str, Any]]]]:
+def runs_of(session: SparkSession) -> dict[str, Sequence[Callable[[], dict[str, Any]]]]:
     """The runs of each figure; nothing is run yet."""
     by_alpha = [
         partial(silenced, session, tether.Available(delay=delay, alpha=alpha, failure=failure), 5)
