@@ -7,43 +7,27 @@ DPC 2005, §5: what serialising costs (Table 3), and what a dead upstream replic
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import time
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 import tether
-from bench.harness import Experiment, Goal, Measurement, say
+from bench.harness import Experiment, Goal, say
 from bench.results import FOLDER, ResultLog, file_name
 from bench.silence_figures import ALPHA, WAYS, X, figure_runs, warm_up
 from bench.silences import silenced
 from bench.streams import scratch
+from bench.sunion import INPUTS, add, through_sunion, through_union, writer_of, written_inputs
 from tether.cli.session import open_session
-from tether.sources.exchange.files import write_files
-from tether.sources.exchange.log import ROW_HASH, TUPLE_TIME, About, ExchangeAddress
-from tether.sources.exchange.writer import ExchangeWriter, Rows
 from tether.sources.sunion.offsets import end_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
-INPUTS = 3
 SUNION, UNION = "SUnion", "plain union"
-SCHEMA = json.dumps(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": name, "type": "long", "nullable": True, "metadata": {}}
-            for name in ("key", "value")
-        ],
-    }
-)
 
 
 def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
@@ -55,12 +39,12 @@ def run(*, quick: bool, seed: int, resume: bool = False) -> dict[str, Any]:
     experiment = Experiment("reconcile", seed=seed, repeats=3 if quick else 7, log=log)
     with scratch() as directory:
         # Made when it is asked for: a run that goes on where it stopped may not need it.
-        written = cache(partial(_written, directory, rows, entries, seed))
+        written = cache(partial(written_inputs, directory, rows, entries, seed))
         files = INPUTS * rows * entries
         experiment.measure(
             {
-                SUNION: lambda: _sunion(session, written(), files),
-                UNION: lambda: _union(session, written(), files),
+                SUNION: lambda: through_sunion(session, written(), files),
+                UNION: lambda: through_union(session, written(), files),
             }
         )
     delays = [
@@ -136,88 +120,6 @@ def _goals(silences: list[dict[str, Any]], others: list[dict[str, Any]]) -> list
     ]
 
 
-def _writer(path: Path, **about: Any) -> ExchangeWriter:
-    log = ExchangeAddress(url=str(path)).open()
-    log.create(About(row_schema=SCHEMA, unit="microseconds", **about))
-    return ExchangeWriter(log, "bench")
-
-
-def _add(
-    writer: ExchangeWriter, epoch: int, times: np.ndarray, boundary: int, *, hashed: bool
-) -> None:
-    keys = times % 1_009
-    batch = pa.record_batch(
-        {"key": keys, "value": times, TUPLE_TIME: times, ROW_HASH: keys * 7_919 + times}
-    )
-    found = list(
-        write_files(writer.log.folder, [batch], epoch=epoch, task=0, floor=None, keep_hash=hashed)
-    )
-    kept = Rows(
-        files=tuple(each.file for each in found),
-        digest=sum(each.digest for each in found),
-        boundary=boundary,
-    )
-    writer.add(epoch, "stable", kept)
-
-
-def _written(directory: Path, rows: int, entries: int, seed: int) -> Path:
-    for number in range(INPUTS):
-        _write(directory / f"x{number}", number, rows, entries, seed)
-    return directory
-
-
-def _write(path: Path, number: int, rows: int, entries: int, seed: int) -> None:
-    """One bucket of a million microseconds an entry, times spread over it."""
-    random = np.random.default_rng(seed + number)
-    writer = _writer(path)
-    for epoch in range(entries):
-        times = epoch * 1_000_000 + random.integers(0, 1_000_000, rows)
-        _add(writer, epoch, times, (epoch + 1) * 1_000_000, hashed=False)
-
-
-# ---- throughput ------------------------------------------------------------------------------------
-
-
-def _sunion(session: SparkSession, directory: Path, rows: int) -> Measurement:
-    inputs = [str(directory / f"x{number}") for number in range(INPUTS)]
-    return _timed(
-        tether.subscribe(session, inputs, reader="bench", bucket=1.0, most_buckets=1), rows
-    )
-
-
-def _union(session: SparkSession, directory: Path, rows: int) -> Measurement:
-    reader = session.readStream.schema("key long, value long").option("maxFilesPerTrigger", 1)
-    streams = [reader.parquet(str(directory / f"x{number}" / "data")) for number in range(INPUTS)]
-    united = streams[0]
-    for each in streams[1:]:
-        united = united.union(each)
-    return _timed(united, rows)
-
-
-def _timed(stream: DataFrame, rows: int) -> Measurement:
-    """An aggregate over all rows and columns of every epoch, so that all of it is really read."""
-    found = []
-
-    def each(batch: DataFrame, epoch: int) -> None:
-        del epoch
-        found.append(batch.selectExpr("count(*)", "sum(value % 1000)", "sum(key)").collect()[0])
-
-    with scratch() as work:
-        writer = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(work))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        times = [
-            report["durationMs"]["triggerExecution"]
-            for report in query.recentProgress
-            if report["numInputRows"]
-        ]
-    counted = sum(row[0] for row in found)
-    detail = {"sum": sum(row[1] for row in found if row[1] is not None)}
-    return Measurement(
-        times[1:], answer_checked=counted == rows, detail=detail, rows=rows // len(times)
-    )
-
-
 # ---- delay against bucket size (Table 3) ----------------------------------------------------------
 
 
@@ -235,7 +137,7 @@ def _delays(
             delays.append(time.time() - row[0] / 1e6)
 
     with scratch() as directory:
-        writers = [_writer(directory / f"x{number}") for number in range(INPUTS)]
+        writers = [writer_of(directory / f"x{number}") for number in range(INPUTS)]
         paths = [str(directory / f"x{number}") for number in range(INPUTS)]
         stream = tether.subscribe(session, paths, reader="bench", bucket=bucket)
         query = (
@@ -248,7 +150,7 @@ def _delays(
             for epoch in itertools.count():
                 now = int(time.time() * 1e6)
                 for writer in writers:
-                    _add(writer, epoch, now - np.arange(50) * 1_000, now, hashed=False)
+                    add(writer, epoch, now - np.arange(50) * 1_000, now, hashed=False)
                 if time.time() > end:
                     break
                 time.sleep(0.05)
@@ -282,7 +184,7 @@ def _switch_once(session: SparkSession) -> dict[str, Any]:
             (taken,) = end_of(checkpoint, epoch).taken
             given.append((time.time(), taken.replica))
 
-        writers = [_writer(directory / name, replicated=True) for name in "ab"]
+        writers = [writer_of(directory / name, replicated=True) for name in "ab"]
         stream = tether.subscribe(
             session, [[str(directory / name) for name in "ab"]], reader="bench", bucket=0.1
         )
@@ -297,7 +199,7 @@ def _switch_once(session: SparkSession) -> dict[str, Any]:
                     living.remove(followed)
                 now = int(time.time() * 1e6)
                 for number in living:
-                    _add(writers[number], epoch, now - np.arange(50) * 1_000, now, hashed=True)
+                    add(writers[number], epoch, now - np.arange(50) * 1_000, now, hashed=True)
                 if died_after and len(given) >= died_after + 10:
                     break
                 time.sleep(0.1)

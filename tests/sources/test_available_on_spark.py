@@ -329,11 +329,11 @@ def test_gateways_as_inputs_one_of_which_is_killed_and_one_hangs(
 
         def send(*numbers: int) -> None:
             for number in numbers:
-                at = 10 * sent[number]
+                at = sent[number]  # a bucket is a second
                 sent[number] += 1
                 producer = (near, far)[number]
                 producer.send([{"at": at}] * (number + 2))
-                producer.boundary(float(at + 10))
+                producer.boundary(float(at + 1))
                 producer.flush()
 
         send(0, 1)
@@ -346,7 +346,7 @@ def test_gateways_as_inputs_one_of_which_is_killed_and_one_hangs(
             )
             for number, process in enumerate((one, other))
         ]
-        rows = tether.subscribe(spark, inputs, reader="r", bucket=10, tolerance=policy)
+        rows = tether.subscribe(spark, inputs, reader="r", bucket=1.0, tolerance=policy)
         try:
             query = (
                 tether.stream(rows)
@@ -378,7 +378,7 @@ def test_gateways_as_inputs_one_of_which_is_killed_and_one_hangs(
             if query is not None:
                 query.stop()
     assert [(row["at"], row["count"]) for row in output.rows("stable")] == [
-        (10 * at, 5) for at in range(3)
+        (at, 5) for at in range(3)
     ]
 
 

@@ -16,7 +16,7 @@ from tests.sources.test_subscribe import epochs, read, spec
 
 from tether.backup import patience
 from tether.core.errors import BackupError
-from tether.sources.exchange import writer
+from tether.sources.exchange import following, writer
 from tether.sources.exchange.files import read_file
 from tether.sources.exchange.log import ExchangeAddress
 from tether.sources.exchange.readers import note_reader
@@ -121,7 +121,7 @@ def test_an_input_that_hangs_keeps_nobody_waiting(
     for each, row in ((near, (11, 2)), (far, (12, 21))):
         each.now = 100.0
         each.add(1, [row], 20)
-    inputs = Inputs(of, patience=0.01, given_up_after=1.0)
+    inputs = Inputs(of, patience=0.01, first_patience=0.01, given_up_after=1.0)
     begun = time.monotonic()
     (early,) = epochs(inputs, both, 106.0)
     inputs.note(early.low)
@@ -136,6 +136,32 @@ def test_an_input_that_hangs_keeps_nobody_waiting(
     assert [(each.kind, read(of, each)) for each in found] == [
         ("stable", [(11, 0, 2), (12, 1, 21)])
     ]
+
+
+def test_what_has_come_before_is_read_before_anything_is_given(
+    behind: tuple[LoopbackProxy, Spec, list[Written]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long log in a slow store is no silent input; later, a look does not read all of it at once."""
+    monkeypatch.setattr(following, "AT_A_TIME", 0.0)  # one entry at a time
+    _, of, (near, far) = behind
+    for epoch in range(4):
+        for each in (near, far):
+            each.add(epoch, [(10 * epoch, epoch)], 10 * epoch + 10)
+    inputs = Inputs(of, patience=60)
+    (all_of_it,) = epochs(inputs, inputs.begin(), 100.0)
+    assert (all_of_it.kind, all_of_it.end) == ("stable", 4)
+    for epoch in (4, 5):
+        for each in (near, far):
+            each.now = 100.0
+            each.add(epoch, [(10 * epoch, epoch)], 10 * epoch + 10)
+    found = epochs(inputs, all_of_it, 100.0)
+    assert [(each.kind, each.end) for each in found] == [("stable", 5), ("stable", 6)]
+    bounded = Inputs(of, patience=0.0)
+    begun = bounded.begin()
+    bounded.stop_here(begun)
+    near.add(6, [(60, 6)], 70)
+    far.add(6, [(60, 6)], 70)
+    assert [(each.kind, each.end) for each in epochs(bounded, begun, 100.0)] == [("stable", 6)]
 
 
 def test_a_writer_whose_network_is_bad_writes_each_entry_once(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 GIVEN_UP_AFTER = 10.0
 """Seconds after which a request without an answer is made anew: the network may be back by then, and the
 old connection never be heard of again."""
+AT_A_TIME = 0.5
+"""Seconds after which what has been fetched is given, though there may be more."""
 
 
 class Fetched(NamedTuple):
@@ -31,17 +33,22 @@ class Fetched(NamedTuple):
 
     entries: list[Entry]
     error: BackupError | None = None
+    more: bool = False
+    """Whether there may be more, and nothing keeps it from coming."""
 
 
-def fetch(log: ExchangeLog, first: int, end: int | None) -> Fetched:
-    """All entries from one number on that are there, or up to another."""
+def fetch(log: ExchangeLog, first: int, end: int | None, seconds: float = float("inf")) -> Fetched:
+    """All entries from one number on, or up to another; after some seconds those so far."""
     found: list[Entry] = []
+    over = time.monotonic() + seconds
     try:
         while end is None or first + len(found) < end:
             entry = log.entry(first + len(found))
             if entry is None:
-                break
+                return Fetched(found)
             found.append(entry)
+            if time.monotonic() > over:
+                return Fetched(found, more=True)
     except BackupError as error:
         return Fetched(found, error)
     return Fetched(found)
@@ -70,12 +77,12 @@ class Follower:
         if late and self._reading.seconds > self._given_up_after:
             self._reading, late = self._reading.given_up(), False
         if not late:
-            self._reading.send(lambda: fetch(self._log, first, end))
+            self._reading.send(lambda: fetch(self._log, first, end, AT_A_TIME))
         found = self._reading.result(0.0 if late else seconds)
         if found is None:
             return Fetched([])
         # The view may have gone on since the request was made.
-        return Fetched([each for each in found.entries if each.number >= first], found.error)
+        return found._replace(entries=[each for each in found.entries if each.number >= first])
 
     def note(self, what: Callable[[], None]) -> None:
         """Have something written; not at all while the one before is still being written."""

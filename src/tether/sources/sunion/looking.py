@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 FIRST_LOOK = 10.0
-"""Seconds that a bounded run waits for the first answer of a gateway."""
+"""Seconds that a query which starts waits for a store, or a bounded one for a gateway, to answer."""
 SKEW_TOLD = 1.0
 """Seconds by which a writer's clock must be ahead of ours to be told."""
 
@@ -79,6 +79,7 @@ class Inputs:
         spec: The subscription.
         patience: Seconds that a look waits for a store that does not answer at once; by default a
             tenth of what rows wait.
+        first_patience: Seconds that the first look waits, which reads all that has come before.
         given_up_after: Seconds after which it is asked anew.
     """
 
@@ -86,11 +87,12 @@ class Inputs:
         self,
         spec: Spec,
         patience: float | None = None,
+        first_patience: float = FIRST_LOOK,
         given_up_after: float = GIVEN_UP_AFTER,
     ) -> None:
         self._spec = spec
         self._patience = min(1.0, spec.handling.wait / 10) if patience is None else patience
-        self._given_up_after = given_up_after
+        self._first_patience = first_patience
         self.logs: list[list[ExchangeLog]] = [[a.open() for a in each] for each in spec.inputs]
         self._views: list[list[ReplicaView]] | None = None
         self._limit: list[list[int]] | None = None
@@ -127,7 +129,8 @@ class Inputs:
         self._extend_indexes()
         for index in self._indexes.values():
             index.await_look(FIRST_LOOK)
-        self._limit = [[view.next for view in views] for views in self._look(start)]
+        views = self._look(start, seconds=self._first_patience)
+        self._limit = [[view.next for view in of_one] for of_one in views]
 
     def next(self, start: Offset, now: float) -> Offset:
         """The end of the next epoch; the start itself where there is nothing to give yet."""
@@ -230,25 +233,39 @@ class Inputs:
             if (index := begun(source, self.logs[number][0])) is not None:
                 self._indexes[number] = index
 
-    def _look(self, start: Offset, now: float = float("inf")) -> list[list[ReplicaView]]:
-        """All that is there, from what was seen before."""
+    def _look(
+        self, start: Offset, now: float = float("inf"), seconds: float | None = None
+    ) -> list[list[ReplicaView]]:
+        """All that is there, from what was seen before; of a store what comes within some seconds."""
         if self._views is None:
-            size = self._spec.bucket
+            size, seconds = self._spec.bucket, self._first_patience
             self._views = [[ReplicaView(size, first) for first in lows] for lows in start.low]
         for number, (logs, views) in enumerate(zip(self.logs, self._views, strict=True)):
             for replica, (log, view) in enumerate(zip(logs, views, strict=True)):
                 view.forget_below(start.low[number][replica])
-                self._take(log, view, now, (number, replica))
+                more = True
+                while more:
+                    more = self._take(log, view, now, (number, replica), seconds)
+                    # An input that is still being read is not silent: at first all is read.
+                    more &= seconds is not None
         return self._views
 
-    def _take(self, log: ExchangeLog, view: ReplicaView, now: float, at: tuple[int, int]) -> None:
+    def _take(
+        self,
+        log: ExchangeLog,
+        view: ReplicaView,
+        now: float,
+        at: tuple[int, int],
+        seconds: float | None,
+    ) -> bool:
+        """Take in what has come; give whether there may be more."""
         number, replica = at
         end = self._limit[number][replica] if self._limit is not None else None
         follower = self._followers.get(log.url)
         if follower is None:
             found = fetch(log, view.next, end)
         else:
-            found = follower.next(view.next, end, self._patience)
+            found = follower.next(view.next, end, self._patience if seconds is None else seconds)
         for entry in found.entries:
             view.take(entry, min(now, 2**53))
         if isinstance(found.error, BackupUnreadableError):
@@ -266,3 +283,4 @@ class Inputs:
                 log.url,
                 view.ahead_by,
             )
+        return found.more
