@@ -183,6 +183,35 @@ def receive(
     return _arrive(state, event, l)
 
 
+def take_next(
+    state: ReceiverState,
+    count: int,
+    l: float,  # noqa: E741 - the paper's letter
+) -> tuple[ReceiverState, bool]:
+    """Number items that follow right on what their sender is known to have sent.
+
+    The same as ``receive`` of such ``ItemsArrived``, but for ``heard``, which the caller keeps: a server
+    does this for every batch, and makes no events and instructions for it.
+
+    Args:
+        state: The receiver's.
+        count: How many items; they get the numbers after ``state.received``.
+        l: Most items that may be at risk now.
+
+    Returns:
+        The new state, and whether all pending items must be durable before these are acknowledged.
+
+    Example:
+        >>> take_next(ReceiverState(received=2), 3, 5)[1], take_next(ReceiverState(received=2), 4, 5)[1]
+        (False, True)
+    """
+    last = state.received + count
+    came = replace(state, received=last)
+    if came.at_risk <= l:
+        return came, False
+    return _tidy(replace(came, backed_up=last)), True
+
+
 def _arrive(
     state: ReceiverState,
     event: ItemsArrived | PunctuationArrived,

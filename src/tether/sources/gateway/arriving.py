@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tether.protocols.items import BackUpItems, ItemsArrived, TakeItems, receive
+from tether.protocols.items import BackUpItems, ItemsArrived, TakeItems, receive, take_next
 from tether.sources.gateway.backlog import HeldRun
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ class Arrival:
         session: The connection, where there is one.
     """
 
-    __slots__ = ("error", "first", "new", "producer", "rows", "session", "told")
+    __slots__ = ("count", "error", "first", "new", "producer", "rows", "session", "told")
 
     def __init__(
         self, producer: str, first: int, rows: pa.RecordBatch, session: int | None
     ) -> None:
         self.producer, self.first, self.rows, self.session = producer, first, rows, session
+        self.count = rows.num_rows
         self.new = 0
         """Rows that had not come before."""
         self.told: Ack | None = None
@@ -70,8 +71,16 @@ class Together:
         """Number what is new of an arrival, and hold it; it must not be acknowledged yet."""
         items, producer = self._items, arrival.producer
         known = items.heard.get(producer)
+        if arrival.first == (known or 0) + 1:  # nothing of it has come before
+            count, number = arrival.count, self._state.received + 1
+            self._state, due = take_next(self._state, count, self._limit)
+            self._due = self._due or due
+            self._hold(arrival, HeldRun(number, producer, arrival.first, count, batch=arrival.rows))
+            self._heard.append((producer, known))
+            items.heard[producer] = arrival.first + count - 1
+            return
         state = replace(self._state, heard=((producer, known or 0),))
-        event = ItemsArrived(sender=producer, first=arrival.first, count=arrival.rows.num_rows)
+        event = ItemsArrived(sender=producer, first=arrival.first, count=arrival.count)
         state, asked = receive(state, event, self._limit)
         for one in asked:
             if isinstance(one, TakeItems):
@@ -79,14 +88,17 @@ class Together:
                 run = HeldRun(
                     one.first, producer, arrival.first + one.skip, new.num_rows, batch=new
                 )
-                items.backlog.add(run)
-                self._runs.append(run)
-                arrival.new = run.count
+                self._hold(arrival, run)
             elif isinstance(one, BackUpItems):
                 self._due = True
         self._heard.append((producer, known))
         items.heard[producer] = state.heard[0][1]
         self._state = state
+
+    def _hold(self, arrival: Arrival, run: HeldRun) -> None:
+        self._items.backlog.add(run)
+        self._runs.append(run)
+        arrival.new = run.count
 
     def settle(self) -> None:
         """Do all that was asked for: from now on every arrival may be acknowledged.
@@ -105,7 +117,7 @@ class Together:
             if not saved:
                 self._undo()
             raise
-        items.state = replace(self._state, heard=())
+        items.state = replace(self._state, heard=()) if self._state.heard else self._state
         if saved:
             items.note_saved()
 

@@ -56,6 +56,8 @@ class MarkFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._map: mmap.mmap | None = None
+        self._room = -1
+        """When the marks take more bytes than this, it is time to begin the file again."""
         self.size = 0
         """Bytes of all marks."""
 
@@ -129,7 +131,7 @@ class MarkFile:
             raise
         partial.replace(self._path)
         self.close()
-        self._map, self.size = room, len(data)
+        self._map, self.size, self._room = room, len(data), size - LONGEST_BYTES
 
     def taken(self, sender: str, first: int, number: int, items: int) -> None:
         """Items are about to be acknowledged; see ``MarkedRun``."""
@@ -142,13 +144,13 @@ class MarkFile:
     @property
     def full(self) -> bool:
         """Whether it is time to begin the file again."""
-        return self._map is None or self.size > len(self._map) - LONGEST_BYTES
+        return self.size > self._room
 
     def close(self) -> None:
         """Let go of the file."""
         if self._map is not None:
             self._map.close()
-            self._map = None
+            self._map, self._room = None, -1
 
     def _write(self, told: tuple[Any, ...]) -> None:
         data = _record(told)

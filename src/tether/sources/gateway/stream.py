@@ -160,11 +160,12 @@ class GatewayStream:
 
     def _take_in(self) -> None:
         """Take in all that has come meanwhile; one backup serves all of it."""
-        items, come = self._items, list[Arrival]()
+        items, come, coming = self._items, list[Arrival](), 0
         while self._doorstep:
-            come.append(self._doorstep.popleft())
+            come.append(one := self._doorstep.popleft())
+            coming += one.count
         try:
-            items.make_room(sum(one.rows.num_rows for one in come))
+            items.make_room(coming)
             together = Together(items)
             taken = [one for one in come if self._may_come(one, together)]
             together.settle()
@@ -174,12 +175,12 @@ class GatewayStream:
             raise
         counts = items.counts
         for one in taken:
-            count = one.rows.num_rows
+            known = one.count - one.new
             counts["rows"] += one.new
-            counts["batches"] += count > 0
-            counts["duplicates"] += count - one.new
+            counts["batches"] += one.count > 0
+            counts["duplicates"] += known
             heard = items.heard.get(one.producer, 0)
-            one.told = Ack(ack_up_to_offset=heard, rows=one.new, duplicates=count - one.new)
+            one.told = Ack(ack_up_to_offset=heard, rows=one.new, duplicates=known)
         items.ask_for_room()
 
     def _may_come(self, one: Arrival, together: Together) -> bool:
@@ -187,7 +188,7 @@ class GatewayStream:
         try:
             self._check_open()
             self._census.check(one.producer, one.session)
-            if not one.rows.num_rows:
+            if not one.count:
                 return True
             if one.producer == ANONYMOUS:
                 one.first = self._items.heard.get(ANONYMOUS, 0) + 1
