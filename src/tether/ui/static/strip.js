@@ -34,7 +34,7 @@ export class Strip {
       onkeydown: (event) => this.key(event, open),
     });
     this.label = h("span", { "aria-live": "polite" });
-    this.scale = h("p", { class: "scale" }, this.label, h("span", {}, "top edge: θ"));
+    this.scale = h("p", { class: "scale" }, this.label, h("span", { class: "hint" }, "top edge: θ; amber from 80 %: a backup is near"));
   }
 
   key(event, open) {
