@@ -8,12 +8,14 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.jobs import run_job
 from tests.sql.s3a_job import Order
 
+from tether.sql.checkpoint import describe_checkpoint
 from tether.testing.epochs import write_epochs
 from tether.testing.injector import Injector
 from tether.testing.java_packages import UnreachableError
@@ -31,6 +33,16 @@ def jars():
         return s3a_jars(JARS)
     except UnreachableError as error:
         pytest.skip(str(error))
+
+
+def test_a_listing_from_before_is_not_taken_for_what_is_there_now(s3_options):
+    place = f"backups/{uuid.uuid4().hex}"
+    spark = fsspec.filesystem("s3", skip_instance_cache=True, **s3_options)  # another process's
+    for batch in range(3):
+        spark.pipe_file(f"{place}/offsets/{batch}", b"{}")
+        spark.pipe_file(f"{place}/commits/{batch}", b"{}")
+        spark.pipe_file(f"{place}/state/0/0/_metadata/schema", b"{}")
+        assert describe_checkpoint(f"s3://{place}", **s3_options).last_batch == batch
 
 
 @pytest.mark.long
