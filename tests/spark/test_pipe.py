@@ -30,6 +30,18 @@ def test_connections_of_the_loopback_are_hurried_and_stay_open() -> None:
             assert theirs.recv(100) == b"still there"
 
 
+def test_a_default_timeout_of_somebodys_does_not_reach_the_connection() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        mine = socket.create_connection(listening.getsockname())
+        with closing(mine):
+            socket.setdefaulttimeout(5.0)
+            try:
+                acknowledge_at_once()
+            finally:
+                socket.setdefaulttimeout(None)
+            assert os.get_blocking(mine.fileno())
+
+
 def test_whatever_else_is_open_is_left_alone() -> None:
     first, second = socket.socketpair()
     reading, writing = os.pipe()

@@ -21,7 +21,8 @@ def acknowledge_at_once() -> None:
     Called in a task before it reads its first row. A worker has one such connection, to Spark. Does
     nothing where the system has no such option, or where Spark was told to use another kind of socket.
     """
-    if _QUICKACK is None:
+    # With a default timeout, to look at a socket is to make it one that does not block.
+    if _QUICKACK is None or socket.getdefaulttimeout() is not None:
         return
     with suppress(OSError):  # no /proc here
         for entry in list(Path("/proc/self/fd").iterdir()):
