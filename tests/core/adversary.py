@@ -1,7 +1,8 @@
 """A small world in which an adversary loses slots at the worst moments, and books are kept exactly.
 
-The adversary fills each slot's divergence up to θ, has backups end at just their target, lets
-background backups never finish, and crashes recoveries before and after the failure is recorded.
+The adversary fills each slot's divergence up to θ, has backups end at just their target and round off
+all that they may, lets background backups never finish, and crashes recoveries before and after the
+failure is recorded.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Slot:
             if isinstance(one, RecordFailures):
                 self.durable = stored(self.state)
             elif isinstance(one, BackUpState) and one.wait:
-                self.divergence = one.target
+                self.divergence = one.target + one.rounding
         assert self.divergence <= self.theta, "more than θ was carried into a committed epoch"
 
     def end_window(self, now: Now, end: float) -> None:

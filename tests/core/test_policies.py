@@ -272,3 +272,18 @@ def test_a_part_rests_only_on_one_of_the_newest_complete_snapshot() -> None:
     lost, _ = policy.step(had, Recovered(epoch=8), PLACE)
     assert onto(policy, lost, 2) == (None, False)
     assert onto(Barrier(2, mode="sync"), had, 2) == (2, True)
+
+
+def test_what_is_rounded_off_is_a_part_of_theta_and_asked_for_with_the_backup() -> None:
+    policy = Approximate(100.0, rounding=0.25)
+    fresh = policy.initial()
+    _, (backup,) = policy.step(fresh, EpochApplied(epoch=0, divergence=51.0, items=1), Placement())
+    assert backup == BackUpState(target=25.0, cause="theta", rounding=12.5)
+    assert policy.threshold(fresh, Placement()) == 50.0
+    assert policy.describe()["rounding"] == 0.25
+    assert "rounding" not in Approximate(100.0).describe()
+    for early, target, rounding in ((1.0, 0.5, 0.5), (0.6, 0.5, 0.1), (1.0, 0.0, 1.0)):
+        with pytest.raises(BadValueError, match="do not fit"):
+            Approximate(1.0, early=early, backup_target=target, rounding=rounding)
+    with pytest.raises(BadValueError, match="rounding"):
+        Approximate(1.0, rounding=-0.1)

@@ -71,6 +71,7 @@ def where(slot: Slot, now: Now, spot: str) -> float:
     gain=st.sampled_from([0.0, 0.3, 1.0, 2.0, 7.7]),
     combine=st.sampled_from(["add", "max"]),
     early=st.sampled_from([0.6, 1.0]),
+    rounding=st.sampled_from([0.0, 0.09]),
     story=stories,
     alpha=st.integers(0, 5),
 )
@@ -82,10 +83,11 @@ def test_any_failures_of_any_slots_stay_within_the_budget(
     gain: float,
     combine: str,
     early: float,
+    rounding: float,
     story: list,
     alpha: int,
 ) -> None:
-    policy = Approximate(*budget, early=early)
+    policy = Approximate(*budget, early=early, rounding=rounding * early)
     slots = query(policy, copies=copies, fan_out=fan_out, combine=combine, gain=gain)
     play(slots, story)
     theta, most, gamma = (Fraction(part) for part in budget)

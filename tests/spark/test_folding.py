@@ -17,8 +17,10 @@ from tether.algorithms.aggregate import KeyedAggregate
 from tether.algorithms.heavy_hitters import LocalSketch
 from tether.algorithms.word_count import WordCount, words
 from tether.core.errors import TetherError
+from tether.operator import Operator
 from tether.sources.folding.fold import Fold, FoldColumn
 from tether.sources.folding.parcels import PARCEL, SLOT, unpacked
+from tether.spark.folding import epoch_files
 from tether.spark.folding.epoch_files import FileFolding, pieces_of, shared
 from tether.spark.folding.reading import read_parcels
 from tether.testing.epochs import read_epochs, write_epochs
@@ -63,6 +65,22 @@ COLUMNS = (
 )
 
 
+class Largest(Operator):
+    """Counts epochs in which a key's largest text was ``C``, as Spark compares it."""
+
+    output_schema = "k long, n long"
+
+    def setup(self, state: Any) -> None:
+        self._seen = state.table("largest", {"k": pa.int64()}, {"n": "int64"})
+
+    def combine(self) -> list[Any]:
+        return [F.max("t").alias("t")]
+
+    def process(self, batch: pa.RecordBatch, out: Any) -> None:
+        right = [int(text == "C") for text in batch["t"].to_pylist()]
+        self._seen.add([batch["k"]], n=right)
+
+
 def _value(at: random.Random, kind: pa.DataType) -> Any:
     """What is likely to go wrong; sums of the broken numbers are exact in any order."""
     if at.random() < 0.15:
@@ -104,10 +122,40 @@ def _shown(rows: list[dict[str, Any]]) -> set[str]:
     return {repr(sorted(row.items())) for row in rows}
 
 
+def _write_in_many_forms(spark: SparkSession, where: Path) -> None:
+    """Files as others write them: encodings, pages, columns in another order, columns without nulls."""
+    forms: list[dict[str, Any]] = [
+        {"compression": "zstd", "use_dictionary": False, "data_page_version": "2.0"},
+        {"compression": "gzip", "version": "1.0", "row_group_size": 7, "data_page_size": 64},
+        {"compression": "none", "write_statistics": False, "store_schema": False},
+        {
+            "use_dictionary": False,
+            "column_encoding": dict.fromkeys(("long", "int"), "DELTA_BINARY_PACKED"),
+        },
+        {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
+        {"use_dictionary": False, "column_encoding": {"double": "BYTE_STREAM_SPLIT"}},
+    ]
+    for number, form in enumerate(forms):
+        table = _table(100 + number, 60)
+        if number % 2:
+            table = table.select(SCHEMA.names[::-1]).append_column("more", pa.array([None] * 60))
+        pq.write_table(table, where / f"form-{number}.parquet", **form)
+    whole = pa.schema([field.with_nullable(nullable=False) for field in SCHEMA])
+    rows = [row for row in _table(200, 900).to_pylist() if None not in row.values()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=whole), where / "no-nulls.parquet")
+    large = _table(201, 50)
+    at = SCHEMA.get_field_index("text")
+    large = large.set_column(at, "text", large["text"].cast(pa.large_string()))
+    pq.write_table(large, where / "large-text.parquet")
+    spark.createDataFrame(_table(202, 80)).coalesce(1).write.parquet(str(where / "sparks"))
+    next((where / "sparks").glob("*.parquet")).rename(where / "by-spark.parquet")
+
+
 def test_files_folded_in_arrow_give_sparks_own_answer_in_sparks_own_slots(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_epochs(tmp_path, (_table(seed, rows) for seed, rows in enumerate((400, 1, 0, 90))))
+    _write_in_many_forms(spark, tmp_path)
     paths = sorted(map(str, tmp_path.glob("*.parquet")))
     rows = spark.read.schema(SPARK_SCHEMA).parquet(*paths)
     for key in KEYS:
@@ -214,6 +262,38 @@ def test_what_cannot_be_folded_is_sparks_and_explain_says_why(
                 [f"{told}."] if told else []
             )
             assert _told(query) == []
+
+
+def test_text_that_spark_compares_otherwise_is_left_to_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_epochs(tmp_path / "in", [pa.table({"k": [1, 1, 1], "t": ["a", "B", "C"]})])
+    rows = read_epochs(spark, tmp_path / "in", "k long, t string collate UTF8_LCASE")
+    query = tether.stream(rows).apply(Largest(), key="k", parallelism=2).start()
+    try:
+        query.processAllAvailable()
+        assert [row["n"] for row in query.table("largest").collect()] == [1]
+    finally:
+        query.stop()
+    assert "columns are of types" in query.explain()
+
+
+def test_an_epoch_that_is_too_large_to_be_held_is_sparks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch_files, "MOST_BYTES", 8_000)
+    write_epochs(
+        tmp_path / "in",
+        [pa.table({"k": [5] * rows, "v": [1] * rows}) for rows in (400, 600, 10)],
+    )
+    query = _start(read_epochs(spark, tmp_path / "in", "k long, v long"), tmp_path)
+    try:
+        query.processAllAvailable()
+        assert _totals(query) == {5: (1010, 1010)}
+        (cause,) = _told(query)
+        assert "more than" in cause
+    finally:
+        query.stop()
 
 
 def test_errors_in_the_rows_are_told_as_spark_tells_them(

@@ -84,6 +84,8 @@ class FoldedFiles:
         self._folding, self._slots = folding, slots
         self._shown: Callable[[Any], Any] | None = None
         self._maps: ArrowMaps | None = None
+        self._numbers: dict[int, DataFrame] = {}
+        """For so many parts, a row with the number of each in a partition of its own."""
         self.rows_read = 0
         """Rows of the newest epoch; Spark, which does not see them, counts none."""
         self.why_not = ""
@@ -111,8 +113,9 @@ class FoldedFiles:
         task = ReadTask(parts, self._folding, self._slots)
         if self._maps is None:  # all epochs of one placement belong to one session
             self._maps = ArrowMaps(rows.sparkSession)
-        numbers = rows.sparkSession.range(0, len(parts), 1, len(parts))
-        return self._maps.mapped(numbers, task, _SHAPE)
+        if len(parts) not in self._numbers:
+            self._numbers[len(parts)] = rows.sparkSession.range(0, len(parts), 1, len(parts))
+        return self._maps.mapped(self._numbers[len(parts)], task, _SHAPE)
 
     def _at_once(self, pieces: Sequence[Piece]) -> Parcels | None:
         """The parcels of each slot; None where they are too large to go with every task."""

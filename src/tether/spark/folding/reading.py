@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from tether.sources.folding.fold import CannotFoldError, folded, merging
 from tether.sources.folding.parcels import packed_rows
+from tether.spark.tasks.pipe import acknowledge_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +44,7 @@ class ReadTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the parcels of the task's parts."""
+        acknowledge_at_once()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from read_parcels(self._parts[number], self._folding, self._slots)

@@ -77,12 +77,13 @@ class EpochPlan:
             combine = [*combine, F.max(event_time).alias(event_time)]
         self._slots, self._combine, self._anchor = slots, combine, anchor
         self.folded = folded
+        self._numbers: DataFrame | None = None
         self._seats = slots
         self._targets: Column | None = None
         self._in_order = False
         # Made once: every call that builds an expression is a dozen round trips to the JVM.
         self._key = [F.col(f"`{name}`") for name in key]
-        self._everything = F.col("*")
+        self._everything, self._slot_column = F.col("*"), F.col(SLOT)
         self._slot_by: dict[tuple[str, ...], Column] = {}
         if key:
             self._slot_by[()] = self._slot_of(self._key)
@@ -97,8 +98,10 @@ class EpochPlan:
         if folded is None:
             return SlotRows(self._shuffled(epoch_rows))
         if isinstance(folded, dict):
-            # A partition for each slot, without any shuffle.
-            return SlotRows(epoch_rows.sparkSession.range(0, self._slots, 1, self._slots), folded)
+            # A partition for each slot, without any shuffle; the same in every epoch of a placing.
+            if self._numbers is None:
+                self._numbers = epoch_rows.sparkSession.range(0, self._slots, 1, self._slots)
+            return SlotRows(self._numbers, folded)
         return SlotRows(self._to_seats(folded))
 
     def _shuffled(self, rows: DataFrame) -> DataFrame:
@@ -117,7 +120,7 @@ class EpochPlan:
         if self._targets is not None:
             seats = F.element_at(self._targets, F.col(SLOT) + 1)
             rows = rows.withColumn(SLOT, F.explode(seats))
-        rows = rows.repartitionById(self._seats, F.col(SLOT))
+        rows = rows.repartitionById(self._seats, self._slot_column)
         rows = rows if self._anchor is None else self._anchor.pin(rows)
         # All seats of a slot get the same rows: in the same order too, where that matters.
         return rows.sortWithinPartitions(*rows.columns) if self._in_order else rows

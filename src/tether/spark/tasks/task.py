@@ -12,6 +12,7 @@ from tether.engine.slot.residents import ArenaHost
 from tether.engine.slot.seat import SeatWork
 from tether.sources.folding.parcels import unpacked
 from tether.spark.tasks.own_rows import own_rows
+from tether.spark.tasks.pipe import acknowledge_at_once
 from tether.state.executor import own_executor
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class SlotTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the slot, or the copy of one, whose partition this is."""
+        acknowledge_at_once()
         context = TaskContext.get()
         assert context is not None, "SlotTask runs inside a Spark task"
         seat, host = context.partitionId(), ArenaHost(own_executor())
