@@ -74,7 +74,7 @@ class KeepsToItselfWhatAWindowGaveBack(ItemSlot):
 class AcceptsAllOutputsAtOnce(ItemSlot):
     def remember(self, policy_state: WindowedState) -> None:
         super().remember(policy_state)
-        self.outbox.gamma = 10_000.0
+        self.outbox.limit(10_000.0)
 
 
 def broken(slot_type: type[ItemSlot], scenario: Scenario, faults: list[Fault]) -> None:

@@ -102,10 +102,10 @@ def test_dying_in_recovery_any_number_of_times_never_loses_count(outcome: str, t
     for _ in range(60):
         world.clock.step()
     for _ in range(times):  # each time when the record of the failure is being written
-        slot.armed = ("recovery", outcome, 0.9)  # type: ignore[assignment]
+        slot.arm("recovery", outcome, 0.9)  # type: ignore[arg-type]
         if slot.up:
             slot.die("nothing")
-        while slot.armed is not None:
+        while slot.armed:
             world.clock.step()
         life = slot.life
         while slot.life == life:
@@ -125,7 +125,7 @@ def test_recovering_twice_is_recovering_once(
     slot = world.slots[target % scenario.slots]
 
     def lose_and_recover() -> tuple[list[int], list[tuple[int, list]]]:
-        slot.armed = None
+        slot.disarm()
         slot.die("nothing")
         while not slot.up:
             world.clock.step()

@@ -54,10 +54,9 @@ def recover(slot: ItemSlot) -> Doing:
     assert fallen is not None
     yield clock.now + world.scenario.timing.detection
     yield world.store.transfer(slot.number, log.nbytes, clock.now)
-    world.torn += log.cut_torn()
+    world.count_torn(log.cut_torn())
 
-    slot.sums = slot.new_state()
-    slot.sums.restore(log.frames(), slot.epoch - 1)
+    slot.restore(log.frames())
     number = max((record.number for record in log.records if record.frame), default=0)
     known = [record.policy_state for record in log.records if record.policy_state is not None]
     before = known[-1] if known else policy.initial()
@@ -74,12 +73,8 @@ def recover(slot: ItemSlot) -> Doing:
     chosen = replay((said for record in log.records for said in record.said), number)
     heard = [record.receiver for record in log.records if record.receiver is not None]
     durable = sorted({run.first: run for r in log.records for run in r.runs}.values())
-    slot.receiver = recovered(heard[-1] if heard else ReceiverState(), chosen)
-    slot.runs = deque(cut(durable, chosen.first, chosen.last))
-    slot.epoch += 1
-    slot.remember(state)
-    slot.fallen = None
-    slot.seconds["down"] += clock.now - fallen.time
+    receiver = recovered(heard[-1] if heard else ReceiverState(), chosen)
+    slot.back(receiver, deque(cut(durable, chosen.first, chosen.last)), state)
     _book(slot, fallen, number, durable)
     world.back(slot)
 

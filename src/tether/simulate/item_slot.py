@@ -34,12 +34,15 @@ from tether.protocols.items import (
     receive,
 )
 from tether.simulate.item_recovery import Fallen, recover
-from tether.simulate.items import AMOUNT, KEY, Run, count, cut
+from tether.simulate.items import Run, count, cut, outputs
 from tether.simulate.outbox import Outbox
 from tether.simulate.store import Record
 from tether.simulate.sums import Sums, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tether.backup.frames import Frame
     from tether.core.thresholds import Thresholds
     from tether.policies.window_effects import WindowedState
     from tether.simulate.clock import Doing
@@ -86,7 +89,7 @@ class ItemSlot:
         self.sums = self.new_state()
         self.outbox = self._new_outbox()
         self.fallen: Fallen | None = None
-        self.armed: tuple[str, Outcome, float] | None = None
+        self._armed: tuple[str, Outcome, float] | None = None
         self.seconds = {"work": 0.0, "backup": 0.0, "acks": 0.0, "down": 0.0}
         self._writing: Record | None = None
         self.remember(world.scenario.policy.initial())
@@ -109,7 +112,7 @@ class ItemSlot:
         self.limits: Thresholds = self.world.scenario.policy.thresholds(
             policy_state, self.placement
         )
-        self.outbox.gamma = self.limits.gamma
+        self.outbox.limit(self.limits.gamma)
 
     @property
     def up(self) -> bool:
@@ -150,10 +153,36 @@ class ItemSlot:
         self._doing.close()
         self.life += 1
         self.inbox.clear()
-        self.outbox.broken = True
+        self.outbox.break_off()
         self.outbox = self._new_outbox()
         self._doing = self._rise()
         self._resume(self.life)
+
+    def arm(self, when: str, outcome: Outcome, moment: float) -> None:
+        """Die during the next "write", or that of a "recovery", at a moment of it from 0 to 1."""
+        self._armed = (when, outcome, moment)
+
+    def disarm(self) -> None:
+        """Do not die during a write."""
+        self._armed = None
+
+    @property
+    def armed(self) -> bool:
+        """Whether it is to die during a write that has not begun yet."""
+        return self._armed is not None
+
+    def restore(self, frames: Sequence[Frame]) -> None:
+        """Start again from backups."""
+        self.sums = self.new_state()
+        self.sums.restore(frames, self.epoch - 1)
+
+    def back(self, receiver: ReceiverState, runs: deque[Run], policy_state: WindowedState) -> None:
+        """Be there again, with these items to process first."""
+        if self.fallen is not None:
+            self.seconds["down"] += self.world.clock.now - self.fallen.time
+        self.receiver, self.runs, self.fallen = receiver, runs, None
+        self.epoch += 1
+        self.remember(policy_state)
 
     def _fall(self, now: float) -> Fallen:
         return Fallen(
@@ -188,9 +217,9 @@ class ItemSlot:
         began = clock.now
         until = self.world.store.write(self.number, record, began)
         self._writing = record
-        if self.armed is not None and (self.armed[0] == "write" or not self.up):
-            _, outcome, moment = self.armed
-            self.armed = None
+        if self._armed is not None and (self._armed[0] == "write" or not self.up):
+            _, outcome, moment = self._armed
+            self._armed = None
             clock.at(began + moment * (until - began), self.world.kill, self, self.life, outcome)
         yield until
         self.world.log(self).append(record)
@@ -363,11 +392,3 @@ class ItemSlot:
         while self.runs and self.runs[0].last <= self.receiver.processed:
             self.runs.popleft()
         self.world.committed(self)
-
-
-def outputs(items: np.ndarray, keys: int, each: int) -> np.ndarray:
-    """What an operator sends on: ``each`` items for an item, to other keys, of the same amount."""
-    if each == 1:
-        return np.stack([(items[KEY] * 7 + 3) % keys, items[AMOUNT]])
-    keyed = (np.repeat(items[KEY], each) * 7 + 3 + np.tile(np.arange(each), items.shape[1])) % keys
-    return np.stack([keyed, np.repeat(items[AMOUNT], each)])

@@ -83,3 +83,11 @@ class Message(NamedTuple):
 def mark() -> Array:
     """A punctuation item: it touches no key and changes nothing."""
     return np.array([[-1], [0]], np.int64)
+
+
+def outputs(items: np.ndarray, keys: int, each: int) -> np.ndarray:
+    """What an operator sends on: ``each`` items for an item, to other keys, of the same amount."""
+    if each == 1:
+        return np.stack([(items[KEY] * 7 + 3) % keys, items[AMOUNT]])
+    keyed = (np.repeat(items[KEY], each) * 7 + 3 + np.tile(np.arange(each), items.shape[1])) % keys
+    return np.stack([keyed, np.repeat(items[AMOUNT], each)])

@@ -39,13 +39,24 @@ class Outbox:
     ) -> None:
         self._deliver, self._wake = deliver, wake
         self.receiver = receiver
-        self.broken = False
-        """Whether the sender has died, so that nothing arrives from it any more."""
-        self.gamma = 0.0
-        """Most unacknowledged items at risk now."""
+        self._broken = False
+        self._gamma = 0.0
         self.state = SenderState()
         self._offered: deque[Message] = deque()
         self._held: deque[Message] = deque()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the sender has died, so that nothing arrives from it any more."""
+        return self._broken
+
+    def break_off(self) -> None:
+        """The sender has died."""
+        self._broken = True
+
+    def limit(self, gamma: float) -> None:
+        """At most this number of unacknowledged items may be at risk from now on."""
+        self._gamma = gamma
 
     @property
     def settled(self) -> bool:
@@ -95,5 +106,5 @@ class Outbox:
             self._deliver(self, message)
 
     def _take(self, event: SenderEvent) -> tuple[object, ...]:
-        self.state, asked = send(self.state, event, self.gamma)
+        self.state, asked = send(self.state, event, self._gamma)
         return asked

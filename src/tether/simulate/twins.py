@@ -68,6 +68,10 @@ class Reader:
         self.tentative.discard(epoch)
         self.newest = epoch
 
+    def doubt_newest(self) -> None:
+        """The driver has died: the newest answer may be given again."""
+        self.in_doubt = self.newest
+
     def guess(self, epoch: Epoch, answer: Array | None) -> None:
         """A tentative answer: never where a stable one has been."""
         if epoch in self.stable:
@@ -243,7 +247,7 @@ class TwinWorld:
 
     def crash(self) -> None:
         """The driver dies and all executors with it; another one starts from what is durable."""
-        self.reader.in_doubt = self.reader.newest
+        self.reader.doubt_newest()
         self._held = False
         self._main = self._open()
         self._take_over.resume(self._complete(), epoch_after(self.committed))

@@ -8,8 +8,8 @@ import numpy as np
 
 from tether.core.windows import Sliding
 from tether.simulate.clock import Clock
-from tether.simulate.item_slot import ItemSlot, outputs
-from tether.simulate.items import AMOUNT, KEY, mark
+from tether.simulate.item_slot import ItemSlot
+from tether.simulate.items import AMOUNT, KEY, mark, outputs
 from tether.simulate.judged import outside
 from tether.simulate.outbox import Outbox
 from tether.simulate.store import ItemStore
@@ -78,7 +78,7 @@ class World:
         self.outputs = 0
         self._heard: dict[tuple[int, str], int] = {}
         for source in self.sources:
-            source.gamma = 4.0 * scenario.batch
+            source.limit(4.0 * scenario.batch)
         self._dice = np.random.default_rng([scenario.seed, 1])
         self._ended = 0
         self.clock.at(0.0, self._emit, 0)
@@ -195,6 +195,10 @@ class World:
         """All that is durable of a slot."""
         return self.store.logs[slot.number]
 
+    def count_torn(self, records: int) -> None:
+        """A recovery has cut these torn records off."""
+        self.torn += records
+
     def strike(self, fault: Fault) -> None:
         """Let a fault happen now."""
         self.struck += 1
@@ -202,9 +206,9 @@ class World:
         if fault.kind == "outage":
             self.store.outage(self.clock.now + self.scenario.timing.outage)
         elif fault.kind in ("torn-write", "during-backup"):
-            slot.armed = ("write", fault.outcome, fault.moment)
+            slot.arm("write", fault.outcome, fault.moment)
         elif fault.kind == "during-recovery":
-            slot.armed = ("recovery", fault.outcome, fault.moment)
+            slot.arm("recovery", fault.outcome, fault.moment)
             slot.die(fault.outcome)
         else:
             for neighbour in self._together(fault):
