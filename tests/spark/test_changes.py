@@ -173,7 +173,7 @@ def test_few_rows_are_corrected_like_many(spark, tmp_path, monkeypatch):
         monkeypatch.setattr("tether.spark.changes.outlet.FEW", few)
         memory = tether.to_memory(key=["id", "name", "d"])
         outlet = outlet_for(memory, False, str(tmp_path / f"{few}-{usual}"), 0)
-        outlet.usual_rows = usual
+        outlet.expect(usual)
         # A driver has died before this one had kept all.
         half = tmp_path / f"{few}-{usual}/tether/tentative/0/4/given/part-9.parquet"
         half.parent.mkdir(parents=True)

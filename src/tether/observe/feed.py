@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -164,16 +164,11 @@ class Feed:
 
     def _begin_after(self, digest: Digest) -> None:
         """If earlier files are gone, add their content to the sums."""
-        known, total = self._of_run, self.history.total
+        known = self._of_run
         if known.epochs >= digest.epochs:
             return
         more = {name: getattr(digest, name) - getattr(known, name) for name in SUMS}
-        self.history.total = msgspec.structs.replace(
-            total,
-            **{name: getattr(total, name) + value for name, value in more.items()},
-            backups=dict(Counter(total.backups) + Counter(digest.backups)),
-            backup_bytes=dict(Counter(total.backup_bytes) + Counter(digest.backup_bytes)),
-        )
+        self.history.add_to_total(more, digest.backups, digest.backup_bytes)
         self._of_run = msgspec.structs.replace(
             known, **{name: getattr(digest, name) for name in SUMS}
         )

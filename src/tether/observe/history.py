@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tether.core.ids import NEVER
 from tether.observe.facts import EpochFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 FINE = 600
 """Number of newest epochs that are never joined."""
@@ -81,6 +83,24 @@ class EpochHistory:
         if len(self._entries) > FINE + COARSE:
             older, newest = self._entries[:-FINE], self._entries[-FINE:]
             self._entries = [*_by_twos(older), *newest]
+
+    def add_to_total(
+        self, sums: Mapping[str, int], backups: Mapping[str, int], written: Mapping[str, int]
+    ) -> None:
+        """Add epochs to the total of which no figures are left.
+
+        Args:
+            sums: Their sums, by the names of the figures.
+            backups: Their backups by cause.
+            written: Bytes of these by cause.
+        """
+        total = self.total
+        self.total = msgspec.structs.replace(
+            total,
+            **{name: getattr(total, name) + value for name, value in sums.items()},
+            backups=dict(Counter(total.backups) + Counter(backups)),
+            backup_bytes=dict(Counter(total.backup_bytes) + Counter(written)),
+        )
 
     def entries(self, after: float = 0.0) -> list[EpochFigures]:
         """Entries that ended later than ``after``, oldest first."""

@@ -279,7 +279,7 @@ class World:
         for end, ideal in self.ideal_answers.items():
             self._check_window(end, ideal)
         if idle:
-            self.book.violations += outside(self)
+            self.book.violations.extend(outside(self))
 
     def _check_window(self, end: float, ideal: Array) -> None:
         for operator in range(self.scenario.operators):

@@ -43,8 +43,12 @@ class Outlet:
         self.sink, self.spool, self.key = sink, spool, list(key)
         self._write = getattr(sink, "write_changes", None)
         self._checked = False
-        self.usual_rows: int | None = None
+        self._usual_rows: int | None = None
         """Approximate number of rows of an epoch; None if not known."""
+
+    def expect(self, usual_rows: int | None) -> None:
+        """An epoch has about this number of rows; None if it is not known."""
+        self._usual_rows = usual_rows
 
     @property
     def takes_tentative(self) -> bool:
@@ -87,13 +91,13 @@ class Outlet:
 
     def _keep(self, spool: TentativeSpool, rows: DataFrame, epoch: int, name: str) -> DataFrame:
         """Rows of an epoch, durable: by way of the driver if few are expected, else by Spark."""
-        few = self.usual_rows is not None and self.usual_rows <= FEW and can_compare(rows)
+        few = self._usual_rows is not None and self._usual_rows <= FEW and can_compare(rows)
         table = _fetched(rows) if few and not spool.has(epoch, name) else None
         if table is None:
             kept = spool.keep(rows, epoch, name)
         else:
             kept = spool.keep_table(table, rows, epoch, name)
-        self.usual_rows = spool.rows(epoch, name)
+        self._usual_rows = spool.rows(epoch, name)
         return kept
 
     def check(self, rows: DataFrame) -> None:

@@ -76,7 +76,7 @@ class EpochPlan:
         if combine is not None and event_time is not None and event_time not in key:
             combine = [*combine, F.max(event_time).alias(event_time)]
         self._slots, self._combine, self._anchor = slots, combine, anchor
-        self.folded = folded
+        self._folded = folded
         self._numbers: DataFrame | None = None
         self._seats = slots
         self._targets: Column | None = None
@@ -92,9 +92,19 @@ class EpochPlan:
         # One slot alone would read everything by itself; a shuffle lets all cores read.
         self._as_read = from_source and not key and anchor is None and slots > 1
 
+    @property
+    def folded(self) -> FoldedRows | None:
+        """Reads and folds the rows of an epoch itself; None where Spark reads them."""
+        return self._folded
+
+    def unfold(self) -> bool:
+        """From now on, let Spark read all rows; False if it does already."""
+        did, self._folded = self._folded is not None, None
+        return did
+
     def rows_by_slot(self, epoch_rows: DataFrame) -> SlotRows:
         """The epoch's rows, combined if asked, each in the partition of its slot."""
-        folded = None if self.folded is None else self.folded.of(epoch_rows)
+        folded = None if self._folded is None else self._folded.of(epoch_rows)
         if folded is None:
             return SlotRows(self._shuffled(epoch_rows))
         if isinstance(folded, dict):

@@ -201,17 +201,12 @@ class Placed:
 
     def unfold(self) -> bool:
         """From now on, let Spark read all rows; False if it does already."""
-        did = False
-        for plan in self._plans.values():
-            folded: FoldedRows | None = getattr(plan, "folded", None)
-            if folded is not None:
-                plan.folded, did = None, True
-        return did
+        did = [plan.unfold() for plan in self._plans.values()]
+        return any(did)
 
     def read_by_us(self) -> list[FoldedRows]:
         """What reads and folds rows itself, in the newest epoch."""
-        folded = [getattr(plan, "folded", None) for plan in self._plans.values()]
-        return [one for one in folded if one is not None]
+        return [plan.folded for plan in self._plans.values() if plan.folded is not None]
 
     def watched(self) -> AbstractContextManager[Any]:
         """Watches for tasks that Spark holds back after an executor's death."""

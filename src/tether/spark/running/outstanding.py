@@ -34,7 +34,7 @@ class Outstanding:
             usual_rows: Approximate number of rows of an epoch; 0 if not known.
         """
         for outlet in self._outlets:
-            outlet.usual_rows = usual_rows or None
+            outlet.expect(usual_rows or None)
         self._since = time.time()
         for epoch in {epoch for outlet in self._outlets for epoch in outlet.outstanding()}:
             self.give(epoch)

@@ -55,6 +55,13 @@ class LocalPlan:
         self._seats, self._in_order = seats, in_order
         self._session.tasks.seated = True
 
+    folded = None
+    """Nothing reads rows before this plan does."""
+
+    def unfold(self) -> bool:
+        """There is nothing to unfold."""
+        return False
+
     def unfuse(self) -> bool:
         """Nothing is relied on here but this shuffle."""
         return False
