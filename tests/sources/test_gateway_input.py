@@ -168,13 +168,13 @@ def test_rows_are_kept_until_they_were_read_and_not_longer(
     tmp_path: Path, one: GatewayProcess
 ) -> None:
     spec = subscribed(source_of(tmp_path, one))
-    looked = Looked(spec)
     status = GatewayCalls(one.flight).status
+    assert status("s").limit == 0  # from here on nothing that is acknowledged can be lost
+    looked = Looked(spec)
     with Producer(one.flight, "s", SCHEMA, id="a") as a:
         for bucket in range(3):
             send(a, (10 * bucket, bucket), boundary=10 * bucket + 10)
             looked.look(0)
-        assert status("s").limit == 0  # nothing that was acknowledged can be lost
         assert [rows for _, rows in looked.epochs(0.0)] == [[(0, 0, 0), (10, 0, 1), (20, 0, 2)]]
         looked.inputs.note(looked.at.low)
         assert looked.indexes[0].trim() == 2

@@ -20,6 +20,7 @@ from tether.core.errors import BadValueError
 from tether.sources.exchange.log import About
 from tether.sources.gateway.calls import PASSING, GatewayCalls
 from tether.sources.gateway.errors import UnreachableError
+from tether.sources.gateway.messages import CommitNote
 
 if TYPE_CHECKING:
     from tether.sources.exchange.log import ExchangeLog
@@ -36,8 +37,9 @@ class GatewayInput(msgspec.Struct, frozen=True, kw_only=True):
     whose time is null.
 
     Guarantee: every row that the gateway has acknowledged is given, and the same rows again whenever an
-    epoch is run again: while it is an input, the gateway makes every row durable before it acknowledges
-    it, and keeps it until this reader is done with it.
+    epoch is run again: from the first ``subscribe`` on, the gateway makes every row durable before it
+    acknowledges it, and keeps it until this reader is done with it. (What it had acknowledged before
+    may be lost in a crash as far as it was allowed to lose it then.)
 
     A gateway that stops answering counts as silent. What was seen of it before must still be fetched
     there: an epoch with such rows waits for the gateway ``wait_seconds``. Where it may be away for
@@ -93,10 +95,11 @@ class GatewayInput(msgspec.Struct, frozen=True, kw_only=True):
         """
         found = log.about()
         if found is None:
-            log.create(About(row_schema=self._row_schema(), unit="microseconds"))
-            found = log.about()
-        assert found is not None
-        self.reader(log)
+            found = About(row_schema=self._row_schema(), unit="microseconds")
+            self._register(self.reader(log))
+            log.create(found)
+        else:
+            self.reader(log)
         return found
 
     def reader(self, log: ExchangeLog) -> str:
@@ -120,6 +123,21 @@ class GatewayInput(msgspec.Struct, frozen=True, kw_only=True):
                 ) from None
             return there.reader
         return mine.reader
+
+    def _register(self, reader: str) -> None:
+        """From here on the gateway keeps rows for this reader, and loses none."""
+        front = self.calls(self.gateway)
+        try:
+            addresses = front.parts()
+        finally:
+            front.close()
+        note = CommitNote(stream=self.stream, reader=reader, max_lost=0.0)
+        for address in addresses:
+            calls = self.calls(address)
+            try:
+                calls.commit(note)
+            finally:
+                calls.close()
 
     def _row_schema(self) -> str:
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - loads PySpark
