@@ -66,7 +66,7 @@ class AckLine:
         self._writing = threading.Lock()
         """Held while something is written; after ``close`` nothing is: the call is over then."""
         self._lock = threading.Lock()
-        """Guards what is held, for moments: who takes rows in does not wait for what is being written."""
+        """Guards what is held, for moments: who takes rows in waits for nothing that is being sent."""
         self._last = 0.0
         self._held: Ack | None = None
         self._asked = False
