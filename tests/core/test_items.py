@@ -27,6 +27,7 @@ from tether.protocols.items import (
     receive,
     recovered,
     replay,
+    take_next,
 )
 
 
@@ -286,3 +287,32 @@ def test_processing_never_goes_beyond_what_came(l: float) -> None:  # noqa: E741
     state, asked = run(l, arrived(1, 2), ReadyToProcess(upto=99))
     assert state.processed == 2
     assert asked[-1] == ProcessItems(first=1, last=2)
+
+
+EVENTS = st.one_of(
+    st.builds(arrived, st.just(0), st.integers(1, 5), st.sampled_from("ab")),
+    st.builds(PunctuationArrived, sender=st.sampled_from("ab"), first=st.just(0)),
+    st.builds(ReadyToProcess, upto=st.integers(0, 40)),
+    st.builds(StateSaved),
+)
+
+
+@given(st.lists(EVENTS, max_size=12), st.integers(1, 6), st.sampled_from([0, 3, 10, math.inf]))
+def test_what_follows_right_on_is_numbered_as_by_an_event(
+    before: list[ReceiverEvent],
+    count: int,
+    l: float,  # noqa: E741
+) -> None:
+    state = ReceiverState()
+
+    def next_of(sender: str) -> int:
+        return dict(state.heard).get(sender, 0) + 1
+
+    for one in before:
+        comes = isinstance(one, ItemsArrived | PunctuationArrived)
+        event = msgspec.structs.replace(one, first=next_of(one.sender)) if comes else one
+        state, _ = receive(state, event, l)
+    wanted, asked = receive(state, arrived(next_of("a"), count), l)
+    found, due = take_next(state, count, l)
+    assert msgspec.structs.replace(found, heard=wanted.heard) == wanted
+    assert due == any(isinstance(one, BackUpItems) for one in asked)

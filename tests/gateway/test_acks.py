@@ -68,3 +68,27 @@ def test_who_waits_is_answered_at_once(monkeypatch: Any) -> None:
     assert writer.seen[-1] == (4, 1)
     line._remind()  # the call is over
     assert len(writer.seen) == 3
+
+
+def test_whoever_takes_rows_in_does_not_wait_for_what_is_being_written(monkeypatch: Any) -> None:
+    """A client that reads slowly: all that comes meanwhile goes together."""
+    monkeypatch.setattr(acks, "HELD_SECONDS", 600)
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Written):
+        def write(self, text: bytes) -> None:
+            begun.set()
+            assert go_on.wait(60)
+            super().write(text)
+
+    writer = Slow()
+    line = AckLine(writer, ByHand())
+    first = threading.Thread(target=line.send, args=(Ack(ack_up_to_offset=1, rows=1),))
+    first.start()
+    assert begun.wait(60)
+    line.send(Ack(ack_up_to_offset=2, rows=1))
+    line.send(Ack(ack_up_to_offset=3, rows=1))
+    go_on.set()
+    first.join(60)
+    line.close()
+    assert writer.seen == [(1, 1), (3, 2)]

@@ -14,7 +14,9 @@ from tests.gateway.test_stream import crash, held, opened, rows
 
 from tether.backup.files import write_all
 from tether.sources.gateway import saving, segments
+from tether.sources.gateway.config import GatewayConfig
 from tether.sources.gateway.errors import StoreFailedError
+from tether.sources.gateway.gateway import Gateway
 from tether.sources.gateway.records import Entry, SavedRun, packed
 from tether.sources.gateway.syncs import AT_A_TIME
 
@@ -234,6 +236,21 @@ def test_what_a_producers_save_gave_up_is_handed_over_again(
         carry()
     assert items.log.facts.backed_up == 310
     crash(stream)
+
+
+def test_one_stream_that_cannot_be_saved_does_not_keep_the_others_from_ending_well(
+    tmp_path: Path,
+) -> None:
+    config = GatewayConfig(store=tmp_path / "store", streams={"a": "id string", "b": "id string"})
+    gateway = Gateway(config)
+    for name in "ab":
+        gateway.stream(name).put("p", 1, rows("p", 1, 5))
+    gateway.stream("a")._items.log.close()  # as if its disk took nothing more
+    with pytest.raises(StoreFailedError):
+        gateway.close()
+    again = Gateway(config)
+    assert (again.stream("a").lost.at_most, again.stream("b").lost) == (5, None)
+    again.close()
 
 
 def test_who_hands_over_while_the_process_ends_saves_by_itself(

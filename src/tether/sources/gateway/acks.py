@@ -63,10 +63,14 @@ class AckLine:
 
     def __init__(self, writer: Any, reminder: Reminder) -> None:
         self._writer, self._reminder = writer, reminder
-        self._lock = threading.Lock()
+        self._writing = threading.Lock()
         """Held while something is written; after ``close`` nothing is: the call is over then."""
+        self._lock = threading.Lock()
+        """Guards what is held, for moments: who takes rows in waits for nothing that is being sent."""
         self._last = 0.0
         self._held: Ack | None = None
+        self._asked = False
+        """Whether somebody will remind this line."""
         self._open = True
 
     def send(self, ack: Ack, *, at_once: bool = False) -> None:
@@ -75,30 +79,31 @@ class AckLine:
             if self._held is not None:
                 ack.rows += self._held.rows
                 ack.duplicates += self._held.duplicates
-            elif not at_once and time.monotonic() - self._last < HELD_SECONDS:
-                self._held = ack
-                self._reminder.ask(self._remind)
+            self._held = ack
+            if not at_once and (self._asked or time.monotonic() - self._last < HELD_SECONDS):
+                if not self._asked:
+                    self._asked = True
+                    self._reminder.ask(self._remind)
                 return
-            if at_once or self._held is None:
-                self._write(ack)
-            else:
-                self._held = ack
+        self._write()
 
     def close(self) -> None:
         """Say what is left to say; nothing is written afterwards."""
-        with self._lock:
-            if self._held is not None:
-                with contextlib.suppress(Exception):  # nobody listens any more
-                    self._write(self._held)
+        with contextlib.suppress(Exception):  # nobody listens any more
+            self._write()
+        with self._writing:
             self._open = False
 
     def _remind(self) -> None:
         with self._lock:
-            if self._open and self._held is not None:
-                with contextlib.suppress(Exception):  # the call itself is told, and ends
-                    self._write(self._held)
+            self._asked = False
+        with contextlib.suppress(Exception):  # the call itself is told, and ends
+            self._write()
 
-    def _write(self, ack: Ack) -> None:
-        self._held = None
-        self._last = time.monotonic()
-        self._writer.write(_encode(ack))
+    def _write(self) -> None:
+        with self._writing:
+            with self._lock:  # the newest, so that none comes after a later one
+                ack, self._held = self._held, None
+                self._last = time.monotonic()
+            if ack is not None and self._open:
+                self._writer.write(_encode(ack))

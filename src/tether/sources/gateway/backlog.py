@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES = 1 << 20
 """Small batches go to a reader together, up to this size."""
-SMALL_BYTES = 4 << 10
-"""Smaller runs than this are saved as one batch: a message of its own would cost more than the copy."""
+SMALL_BYTES = 64 << 10
+"""Smaller runs than this are saved as one batch: a copy costs less than a message of its own, for which
+the saver would let go of Python's lock and wait for it again."""
 TOGETHER_BYTES = 4 << 20
 """Most bytes of such runs in one batch."""
 

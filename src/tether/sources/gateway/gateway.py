@@ -176,8 +176,18 @@ class Gateway:
         return [self._streams[name] for name in sorted(self._streams)]
 
     def close(self) -> None:
-        """End in good order: nothing is at risk afterwards."""
+        """End in good order: nothing is at risk afterwards.
+
+        Raises:
+            StoreFailedError: A stream's items could not be made durable; all other streams' are.
+        """
+        failed: StoreFailedError | None = None
         with self._lock:
             for stream in self._streams.values():
-                stream.close()
+                try:
+                    stream.close()
+                except StoreFailedError as error:
+                    failed = error
             os.close(self._held)
+        if failed is not None:
+            raise failed
