@@ -264,6 +264,37 @@ def test_what_cannot_be_folded_is_sparks_and_explain_says_why(
             assert _told(query) == []
 
 
+def test_a_sink_may_put_partitions_of_a_folded_epoch_together(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    many = [at % 40 for at in range(30_000)]
+    write_epochs(
+        tmp_path / "in",
+        [
+            pa.table({"k": list(range(40)), "v": [1] * 40}),
+            pa.table({"k": many, "v": [1] * 30_000}),  # too many for the driver
+        ],
+    )
+    given: list[dict[int, int]] = []
+
+    def together(rows: Any, epoch: int) -> None:
+        found = rows.coalesce(1).collect()
+        assert len(found) == 40, epoch
+        given.append({row["k"]: row["count"] for row in found})
+
+    rows = read_epochs(spark, tmp_path / "in", "k long, v long")
+    stream = tether.stream(rows).apply(KeyedAggregate(["v"]), key="k", parallelism=4)
+    query = stream.start(together)
+    try:
+        query.processAllAvailable()
+        assert given == [dict.fromkeys(range(40), 1), dict.fromkeys(range(40), 751)]
+        assert _totals(query) == dict.fromkeys(range(40), (751, 751))
+        assert _told(query) == ["Spark's partitions were not the slots"]
+    finally:
+        query.stop()
+    assert "Its rows are folded in Arrow" in query.explain()
+
+
 def test_text_that_spark_compares_otherwise_is_left_to_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def packed(batches: Sequence[pa.RecordBatch]) -> tuple[Sequence[pa.RecordBatch],
         >>> batch = pa.record_batch({"n": pa.array(range(1000))})
         >>> short, changed = packed([batch])
         >>> changed, short[0].schema.field("n").type, unpacked(short[0]).equals(batch)
-        (True, DataType(int16), True)
+        (True, DataType(int8), True)
     """
     if not batches:
         return batches, False

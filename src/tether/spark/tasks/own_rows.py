@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def check_numbers(batches: Iterable[pa.RecordBatch], seat: Seat) -> None:
+    """Check that a partition that has nothing but its own number is the slot of that number.
+
+    Without rows of slots there is nothing else by which a task could see that a sink has put
+    partitions together.
+    """
+    for batch in batches:
+        numbers = batch.column(0).to_numpy()
+        if not (numbers == seat).all():
+            wrong = numbers[numbers != seat][0]
+            raise misplaced(f"The partition of slot {wrong} came to that of slot {seat}.")
+
+
 def own_rows(batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterator[pa.RecordBatch]:
     """The rows without their slot column, after a check that they belong here; parcels unpacked."""
     parcels: list[bytes] = []

@@ -11,7 +11,7 @@ from tether.engine.messages import encode_status
 from tether.engine.slot.residents import ArenaHost
 from tether.engine.slot.seat import SeatWork
 from tether.sources.folding.parcels import unpacked
-from tether.spark.tasks.own_rows import own_rows
+from tether.spark.tasks.own_rows import check_numbers, own_rows
 from tether.spark.tasks.pipe import acknowledge_at_once
 from tether.state.executor import own_executor
 
@@ -64,7 +64,6 @@ class SlotTask:
     def _own(self, batches: Iterable[pa.RecordBatch], seat: Seat) -> Iterable[pa.RecordBatch]:
         if self._parcels is None:
             return own_rows(batches, seat)
-        for _ in batches:  # a worker that leaves input unread is not used again by Spark
-            pass
+        check_numbers(batches, seat)  # a worker that leaves input unread is not used again by Spark
         seats = self.program.control.seats
         return unpacked(self._parcels.get(seat if seats is None else seats.runs[seat], ()))
