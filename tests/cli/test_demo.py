@@ -48,7 +48,6 @@ class Query:
     feed = SimpleNamespace(
         history=SimpleNamespace(
             newest=SimpleNamespace(fullness=0.5, spent=0.0, state="healing"),
-            total=SimpleNamespace(backups={"theta": 2, "flush": 1}),
         )
     )
 
@@ -65,7 +64,7 @@ def test_a_job_is_followed_until_all_files_are_in_and_no_epoch_is_missed(capsys,
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["files"] for one in told] == [3, 5, 7]
     assert [end[0] for one in told for end in one["ends"]] == [0, 1, 2, 3, 4, 5]
-    assert (told[0]["backups"], told[0]["fullness"], told[0]["healing"]) == (3, 0.5, True)
+    assert (told[0]["fullness"], told[0]["healing"]) == (0.5, True)
 
 
 def test_a_job_fails_with_its_query(monkeypatch):
@@ -191,7 +190,7 @@ def test_every_line_fits_the_terminal_and_no_word_of_a_table_is_cut(
     view = demo_view.DemoView(quiet=False)
     with view:
         view.opening(4060, told["words"], told["epochs"], told["latency_ms"])
-        now = {"files": 3, "fullness": 0.5, "spent": 0.0, "backups": 2, "healing": False}
+        now = {"files": 3, "fullness": 0.5, "spent": 0.0, "written": 1_200_000, "healing": False}
         view.progress("tether", now, 24, 160_000)
         view.verdict(tmp_path, truth, told)
         view.closing(told | {"said": in_words(told)})
@@ -205,6 +204,16 @@ def test_every_line_fits_the_terminal_and_no_word_of_a_table_is_cut(
         assert "…" not in said.partition("true")[2]
     else:
         assert "\x1b" not in out.getvalue()
+
+
+def test_a_pause_is_no_part_of_the_pace(monkeypatch):
+    view = demo_view.DemoView(quiet=True)
+    for killed, done, at in ((False, 3, 1), (False, 4, 2), (True, 5, 40), (False, 6, 41)):
+        monkeypatch.setattr(demo_view.time, "monotonic", lambda at=at: float(at))
+        if killed:
+            view.killing(4)
+        rate = view._rate(done)
+    assert rate == 1.0
 
 
 def test_an_answer_beyond_what_was_told_is_found(tmp_path):

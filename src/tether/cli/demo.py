@@ -96,7 +96,10 @@ def _both(side: Side, words: int, view: DemoView) -> dict[str, Any]:
     """Run the stream on one store, then on the other; the answers lie in the jobs' folders."""
     kill_after = side.epochs * 3 // 4
     others = {"name": "spark", "work": str(Path(side.work).parent / "spark"), "port": None}
-    view.say(f"[bold]1. Tether[/bold], any word wrong by at most {side.bound:,.0f}, and healing")
+    view.say(
+        f"[bold]1. Tether[/bold], any word wrong by at most {side.bound:,.0f}, and healing. θ is how "
+        "far a slot may drift before it is backed up."
+    )
     with Job(side, view) as ours:
         figures, counted = ours.survive(kill_after, words)
         view.say("  all words are counted; what was lost is read again …")

@@ -56,13 +56,11 @@ def follow(query: Query, files: int) -> None:
         time.sleep(LOOK_SECONDS)
         if (failed := query.exception()) is not None:
             raise failed
-        ends, history = course.look(query), query.feed.history
-        last = history.newest
+        ends, last = course.look(query), query.feed.history.newest
         tell(
             "progress",
             files=course.files,
             ends=ends,
-            backups=sum(history.total.backups.values()),
             fullness=last.fullness if last is not None else 0.0,
             spent=last.spent if last is not None else 0.0,
             healing=last is not None and last.state == "healing",

@@ -155,10 +155,12 @@ class Job:
                 up_again = time.time() - killed if killed else 0.0
                 continue
             self._ends |= {one[0]: EpochEnd(*one) for one in event["ends"]}
-            self._view.progress(self.side.name, event, self.side.epochs, rows)
+            written = requests(self.work / "requests").bytes_written
+            now = {**event, "written": written}
+            self._view.progress(self.side.name, now, self.side.epochs, rows)
             if not killed and event["files"] >= kill_after:
                 per_epoch = requests(self.work / "requests").number / event["files"]
-                self._view.say(f"  [red]SIGKILL[/red] after epoch {event['files']}, driver and all")
+                self._view.killing(event["files"])
                 self._kill()
                 killed = time.time()
                 self._view.say("  it is dead; starting it again from its checkpoint …")

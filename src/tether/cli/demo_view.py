@@ -83,7 +83,7 @@ class DemoView:
         )
 
     def progress(self, side: str, now: dict[str, Any], epochs: int, rows_per_epoch: int) -> None:
-        """Rate; under Tether divergence against threshold, backups, bound."""
+        """Rate and bytes written; under Tether the bound, and divergence against threshold."""
         if not now["files"]:
             return  # a job that was just started has nothing to tell yet
         parts = [f"epoch {now['files']:>3}/{epochs}"]
@@ -97,10 +97,16 @@ class DemoView:
             parts.append(f"{rate * rows_per_epoch / 1e3:4.0f}k words/s")
         if side == "tether":
             parts += [
-                f"fullest slot {bar(now['fullness'], 1, 10)} {now['fullness']:.0%} of θ",
-                f"{now['backups']} backups",
+                f"most drifted slot {bar(now['fullness'], 1, 10)} {now['fullness']:.0%} of θ",
             ]
+        # Of the whole stream: a count of backups would begin anew with the process.
+        parts.append(f"{now['written'] / 1e6:.1f} MB written")
         self._line("  " + "   ".join(parts))
+
+    def killing(self, epoch: int) -> None:
+        """The job is about to be killed: the pause is no part of its pace."""
+        self._steps.clear()
+        self.say(f"  [red]SIGKILL[/red] after epoch {epoch}, driver and all")
 
     def _rate(self, done: int) -> float:
         """Epochs a second, of the last few."""
