@@ -197,9 +197,13 @@ def _told(query: Any) -> list[str]:
     return [event.cause for event in query.story() if event.what == "replanned"]
 
 
+@pytest.mark.parametrize("by", ["driver", "tasks"])
 def test_a_stream_is_folded_where_it_can_be_and_says_what_it_does(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
+    if by == "tasks":
+        monkeypatch.setattr(epoch_files, "DRIVERS_BYTES", 0)
+    monkeypatch.setattr(epoch_files, "FEW_BYTES", 200)
     long, other = pa.int64(), pa.int32()
     many = [at % 50 for at in range(30_000)]
     write_epochs(
@@ -207,7 +211,7 @@ def test_a_stream_is_folded_where_it_can_be_and_says_what_it_does(
         [
             pa.table({"k": [1, 1, 2, None], "v": [1, 2, 3, 4]}),
             pa.table({"k": pa.array([], long), "v": pa.array([], long)}),
-            pa.table({"k": many, "v": [1] * 30_000}),  # too many for the driver
+            pa.table({"k": many, "v": [1] * 30_000}),  # more than go with the code of tasks
             pa.table({"v": pa.array([5], other), "k": pa.array([1], other)}),  # Spark widens these
             pa.table({"k": [9], "v": [9]}),
         ],
@@ -272,7 +276,7 @@ def test_a_sink_may_put_partitions_of_a_folded_epoch_together(
         tmp_path / "in",
         [
             pa.table({"k": list(range(40)), "v": [1] * 40}),
-            pa.table({"k": many, "v": [1] * 30_000}),  # too many for the driver
+            pa.table({"k": many, "v": [1] * 30_000}),  # more than go with the code of tasks
         ],
     )
     given: list[dict[int, int]] = []
