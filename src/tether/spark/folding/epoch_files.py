@@ -70,7 +70,7 @@ class FileFolding:
     @property
     def told(self) -> str:
         """A short description, for people."""
-        return "in Arrow, in the tasks that read the files"
+        return "in Arrow, where the files are read"
 
     def for_slots(self, slots: int) -> FoldedFiles:
         """Gives the rows of each epoch to this number of slots."""
