@@ -79,7 +79,8 @@ class Holder:
         self._files.append(file)
         while len(self._files) > KEPT:
             os.close(self._files.pop(0))
-        path, token, found = f"/proc/{os.getpid()}/fd/{file}", uuid.uuid4().bytes, {}
+        path, token = f"/proc/{os.getpid()}/fd/{file}", uuid.uuid4().bytes
+        found: dict[int, tuple[Held, ...]] = {}
         _write(file, token, 0)
         start = _ALIGNMENT
         for slot, mine in parcels.items():
