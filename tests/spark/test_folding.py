@@ -133,7 +133,6 @@ def _write_in_many_forms(spark: SparkSession, where: Path) -> None:
             "column_encoding": dict.fromkeys(("long", "int"), "DELTA_BINARY_PACKED"),
         },
         {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
-        {"use_dictionary": False, "column_encoding": {"double": "BYTE_STREAM_SPLIT"}},
     ]
     for number, form in enumerate(forms):
         table = _table(100 + number, 60)
@@ -161,7 +160,7 @@ def test_files_folded_in_arrow_give_sparks_own_answer_in_sparks_own_slots(
     for key in KEYS:
         fold = Fold(key=tuple(key), columns=COLUMNS)
         folding = FileFolding(fold=fold, schema=SCHEMA, in_files=tuple(SCHEMA.names), tasks=SLOTS)
-        parts = shared(pieces_of(paths, folding), 3)
+        parts = shared(pieces_of(paths, folding)[0], 3)
         assert len(parts) == 3
         parcels = defaultdict(list)
         for part in parts:
@@ -197,9 +196,13 @@ def _told(query: Any) -> list[str]:
     return [event.cause for event in query.story() if event.what == "replanned"]
 
 
+@pytest.mark.parametrize("by", ["driver", "tasks"])
 def test_a_stream_is_folded_where_it_can_be_and_says_what_it_does(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
+    if by == "tasks":
+        monkeypatch.setattr(epoch_files, "DRIVERS_BYTES", 0)
+    monkeypatch.setattr(epoch_files, "FEW_BYTES", 200)
     long, other = pa.int64(), pa.int32()
     many = [at % 50 for at in range(30_000)]
     write_epochs(
@@ -207,7 +210,7 @@ def test_a_stream_is_folded_where_it_can_be_and_says_what_it_does(
         [
             pa.table({"k": [1, 1, 2, None], "v": [1, 2, 3, 4]}),
             pa.table({"k": pa.array([], long), "v": pa.array([], long)}),
-            pa.table({"k": many, "v": [1] * 30_000}),  # too many for the driver
+            pa.table({"k": many, "v": [1] * 30_000}),  # more than go with the code of tasks
             pa.table({"v": pa.array([5], other), "k": pa.array([1], other)}),  # Spark widens these
             pa.table({"k": [9], "v": [9]}),
         ],
@@ -272,7 +275,7 @@ def test_a_sink_may_put_partitions_of_a_folded_epoch_together(
         tmp_path / "in",
         [
             pa.table({"k": list(range(40)), "v": [1] * 40}),
-            pa.table({"k": many, "v": [1] * 30_000}),  # too many for the driver
+            pa.table({"k": many, "v": [1] * 30_000}),  # more than go with the code of tasks
         ],
     )
     given: list[dict[int, int]] = []
@@ -315,12 +318,12 @@ def test_an_epoch_that_is_too_large_to_be_held_is_sparks(
     monkeypatch.setattr(epoch_files, "MOST_BYTES", 8_000)
     write_epochs(
         tmp_path / "in",
-        [pa.table({"k": [5] * rows, "v": [1] * rows}) for rows in (400, 600, 10)],
+        [pa.table({"k": [5] * rows, "v": [1] * rows}) for rows in (300, 600, 10)],
     )
     query = _start(read_epochs(spark, tmp_path / "in", "k long, v long"), tmp_path)
     try:
         query.processAllAvailable()
-        assert _totals(query) == {5: (1010, 1010)}
+        assert _totals(query) == {5: (910, 910)}
         (cause,) = _told(query)
         assert "more than" in cause
     finally:

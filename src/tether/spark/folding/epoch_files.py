@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -14,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tether.sources.folding.fold import CannotFoldError
 from tether.sources.folding.parcels import SHAPE
+from tether.spark.folding.held import Holder, can_hold
 from tether.spark.folding.reading import Piece, ReadTask, check_columns, read_parcels
 from tether.spark.tasks.mapping import ArrowMaps
 
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
     from tether.spark.folding.folding import Parcels
 
 FEW_ROWS = 20_000
+"""Most rows that the driver reads and folds in one go, without threads."""
 FEW_BYTES = 300_000
-"""Most bytes that the driver reads and folds itself; the result is sent to each task with its code."""
+"""Most bytes of folded rows that go to each task with its code; more of them are held for it."""
+DRIVERS_BYTES = 1 << 27
+"""Most bytes of an epoch's columns that the driver folds at all; more of them are read by tasks."""
 
 MOST_FILES = 512
 """Most files for that; opening more would take longer than it saves."""
@@ -65,7 +70,7 @@ class FileFolding:
     @property
     def told(self) -> str:
         """A short description, for people."""
-        return "in Arrow, in the tasks that read the files"
+        return "in Arrow, where the files are read"
 
     def for_slots(self, slots: int) -> FoldedFiles:
         """Gives the rows of each epoch to this number of slots."""
@@ -84,6 +89,7 @@ class FoldedFiles:
         self._folding, self._slots = folding, slots
         self._shown: Callable[[Any], Any] | None = None
         self._maps: ArrowMaps | None = None
+        self._holder = Holder()
         self._numbers: dict[int, DataFrame] = {}
         """For so many parts, a row with the number of each in a partition of its own."""
         self.rows_read = 0
@@ -94,21 +100,24 @@ class FoldedFiles:
     def of(self, rows: DataFrame) -> DataFrame | Parcels | None:
         """The rows of an epoch, folded and in parcels with their slots; None if Spark must read them.
 
-        The driver folds a few rows at once, which takes less time than Spark needs to plan a stage.
+        The driver folds them itself, which takes less time than Spark needs for a stage that reads and
+        a shuffle; where they are very many, tasks do.
         """
         self.rows_read, self.why_not = 0, ""
         try:
             if self._shown is None:
                 self._shown = rows.sparkSession._jvm.scala.runtime.ScalaRunTime.stringOf
-            pieces = pieces_of(files_of(rows, self._shown), self._folding)
+            pieces, size = pieces_of(files_of(rows, self._shown), self._folding)
             count = sum(piece.rows for piece in pieces)
-            found = self._at_once(pieces) if count <= FEW_ROWS else None
+            drivers = count <= FEW_ROWS or (size <= DRIVERS_BYTES and can_hold())
+            found = self._by_driver(pieces, count) if drivers else None
         except CannotFoldError as why:
             self.why_not = str(why)
             return None
         self.rows_read = count
-        if found is not None:
-            return found
+        return self._by_tasks(rows, pieces) if found is None else found
+
+    def _by_tasks(self, rows: DataFrame, pieces: Sequence[Piece]) -> DataFrame:
         parts = shared(pieces, self._folding.tasks)
         task = ReadTask(parts, self._folding, self._slots)
         if self._maps is None:  # all epochs of one placement belong to one session
@@ -117,15 +126,25 @@ class FoldedFiles:
             self._numbers[len(parts)] = rows.sparkSession.range(0, len(parts), 1, len(parts))
         return self._maps.mapped(self._numbers[len(parts)], task, _SHAPE)
 
-    def _at_once(self, pieces: Sequence[Piece]) -> Parcels | None:
-        """The parcels of each slot; None where they are too large to go with every task."""
-        found: Parcels = {}
-        together = [piece for part in shared(pieces, 1) for piece in part]
-        for one in read_parcels(together, self._folding, self._slots):
-            slot, parcel = one.column(0)[0].as_py(), one.column(1)[0].as_py()
-            found[slot] = (*found.get(slot, ()), parcel)
-        size = sum(len(parcel) for parcels in found.values() for parcel in parcels)
-        return found if size <= FEW_BYTES else None
+    def _by_driver(self, pieces: Sequence[Piece], count: int) -> Parcels | None:
+        """The parcels of each slot; None where tasks had better make them."""
+        parts = shared(pieces, 1 if count <= FEW_ROWS else self._folding.tasks)
+
+        def read(part: Sequence[Piece]) -> list[tuple[int, bytes]]:
+            made = read_parcels(part, self._folding, self._slots)
+            return [(one.column(0)[0].as_py(), one.column(1)[0].as_py()) for one in made]
+
+        found: dict[int, list[bytes]] = {}
+        if len(parts) > 1:
+            with ThreadPoolExecutor(len(parts)) as threads:  # Arrow lets others work beside it
+                made = [one for each in threads.map(read, parts) for one in each]
+        else:
+            made = [one for part in parts for one in read(part)]
+        for slot, parcel in made:
+            found.setdefault(slot, []).append(parcel)
+        if sum(len(parcel) for _, parcel in made) <= FEW_BYTES:
+            return {slot: tuple(parcels) for slot, parcels in found.items()}
+        return dict(self._holder.hold(found)) if can_hold() else None
 
 
 def files_of(rows: DataFrame, shown: Callable[[Any], Any]) -> list[str]:
@@ -177,8 +196,8 @@ def _local(url: str, values: str) -> str:
     return path
 
 
-def pieces_of(paths: Sequence[str], folding: FileFolding) -> list[Piece]:
-    """All row groups of some files, with what their footers say.
+def pieces_of(paths: Sequence[str], folding: FileFolding) -> tuple[list[Piece], int]:
+    """All row groups of some files, and about the memory of their columns, as their footers say.
 
     Raises:
         CannotFoldError: A file cannot be read, its columns are others than expected, or all together are
@@ -197,7 +216,7 @@ def pieces_of(paths: Sequence[str], folding: FileFolding) -> list[Piece]:
         if size > MOST_BYTES:
             raise CannotFoldError(f"An epoch has more than {MOST_BYTES >> 20} MB in its columns.")
         pieces += [Piece(path, (at,), rows) for at, rows in enumerate(counts) if rows]
-    return pieces
+    return pieces, size
 
 
 def _bytes_of(meta: pq.FileMetaData, folding: FileFolding) -> int:

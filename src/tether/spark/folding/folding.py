@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Union
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Parcels = dict[int, tuple[bytes, ...]]
+    from tether.spark.folding.held import Held
+
+Parcel = Union[bytes, "Held"]
+"""Folded rows of a slot, or where the driver holds them."""
+Parcels = dict[int, tuple[Parcel, ...]]
 """The rows of each slot that has any."""
 
 

@@ -77,7 +77,8 @@ def _read(pieces: Sequence[Piece], folding: FileFolding) -> Iterator[pa.Table]:
     """Rows of the columns that are needed, in batches."""
     tables: list[pa.Table] = []
     for piece in pieces:
-        with pq.ParquetFile(piece.path, memory_map=True) as file:
+        # Not mapped: of a file that somebody cuts off meanwhile, the process would end.
+        with pq.ParquetFile(piece.path) as file:
             check_columns(file.schema_arrow, folding)
             names = list(dict.fromkeys(folding.in_files))
             groups = list(piece.groups)

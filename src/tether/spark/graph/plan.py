@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tether.protocols.copies import Seats
-    from tether.spark.folding.folding import FoldedRows
+    from tether.spark.folding.folding import FoldedRows, Parcel
     from tether.spark.places.pinning import Anchor
 
 SLOT = parcels.SLOT
@@ -39,7 +39,7 @@ class SlotRows(NamedTuple):
 
     frame: DataFrame
     """Its partition i is slot i, or seat i where there are copies."""
-    parcels: Mapping[int, tuple[bytes, ...]] | None = None
+    parcels: Mapping[int, tuple[Parcel, ...]] | None = None
     """Rows of each slot that the driver has folded itself; then there are none in the frame."""
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tether.core.ids import Seat
     from tether.engine.slot.program import Program
+    from tether.spark.folding.folding import Parcel
     from tether.spark.tasks.statuses import StatusBoard
 
 
@@ -31,14 +32,15 @@ class SlotTask:
     Args:
         program: What all slots share in this epoch.
         board: Receives the slot's report.
-        parcels: Rows of the slots that come with the task itself, and not with its input.
+        parcels: Rows of the slots that come with the task itself, or are held for it by the driver,
+            and do not come with its input.
     """
 
     def __init__(
         self,
         program: Program,
         board: StatusBoard,
-        parcels: Mapping[int, tuple[bytes, ...]] | None = None,
+        parcels: Mapping[int, tuple[Parcel, ...]] | None = None,
     ) -> None:
         self.program, self._board, self._parcels = program, board, parcels
 
@@ -66,4 +68,5 @@ class SlotTask:
             return own_rows(batches, seat)
         check_numbers(batches, seat)  # a worker that leaves input unread is not used again by Spark
         seats = self.program.control.seats
-        return unpacked(self._parcels.get(seat if seats is None else seats.runs[seat], ()))
+        parcels = self._parcels.get(seat if seats is None else seats.runs[seat], ())
+        return unpacked(one if isinstance(one, bytes) else one.taken() for one in parcels)
