@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
-from tether.chaos.faults import is_holding, release
+from tether.chaos.faults import release
 from tether.cli.app import app
 from tether.spark.running.twin import Twin
 from tether.spark.tasks.cluster import SparkCluster
@@ -167,41 +167,3 @@ def test_a_source_without_a_limit_gives_the_twin_the_same_epochs(spark, tmp_path
     query.stop()
     stable = sorted((row["_epoch"], row["k"], row["count"]) for row in memory.rows("stable"))
     assert stable == sorted(truth_by_epoch(tables))
-
-
-@pytest.mark.long
-def test_files_that_are_gone_end_the_query_and_it_is_exact_when_they_are_back(spark, tmp_path):
-    tables = skewed_keys(10, 60, 12, seed=6)
-    write_epochs(tmp_path / "in", tables)
-    injector = Injector(tmp_path / "strikes")
-    held = injector.at("before-attach", "hold", slot=1, epoch=8)
-    injector.at("before-attach", "forget", slot=1, epoch=8)
-    feed = str(tmp_path / "changes")
-    policy = tether.Barrier(4, mode="sync", meanwhile="stale")
-
-    def begin():
-        rows = read_epochs(spark, tmp_path / "in", SCHEMA)
-        return start(rows, tmp_path, tether.to_changes(feed, key="k"), injector, tolerance=policy)
-
-    def stable():
-        rows = tether.read_changes(spark, feed, "stable").collect()
-        return sorted((row["_epoch"], row["k"], row["count"]) for row in rows)
-
-    truth = sorted(truth_by_epoch(tables))
-    query = begin()
-    wait_for(lambda: is_holding(held))
-    old = [tmp_path / "in" / path.name for path in sorted((tmp_path / "in").glob("*"))[5:8]]
-    for path in old:
-        path.rename(tmp_path / path.name)
-    release(held)
-    wait_for(lambda: query.exception() is not None)
-    told = what_happened(query)
-    query.stop()
-    assert told == ["tentative", "twin", "twin-lost", "twin", "twin-lost", "twin"]
-    assert stable() == [row for row in truth if row[0] < 8]
-    for path in old:
-        (tmp_path / path.name).rename(path)
-    query = begin()
-    query.processAllAvailable()
-    query.stop()
-    assert stable() == truth
