@@ -11,17 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField
 
 import tether
 from tether.algorithms.aggregate import KeyedAggregate
 from tether.algorithms.heavy_hitters import LocalSketch
 from tether.algorithms.word_count import WordCount, words
 from tether.core.errors import TetherError
-from tether.operator import Operator
 from tether.sources.folding.fold import Fold, FoldColumn
 from tether.sources.folding.parcels import PARCEL, SLOT, unpacked
 from tether.spark.folding import epoch_files
 from tether.spark.folding.epoch_files import FileFolding, pieces_of, shared
+from tether.spark.folding.files import is_plain
 from tether.spark.folding.reading import read_parcels
 from tether.testing.epochs import read_epochs, write_epochs
 
@@ -63,22 +64,6 @@ COLUMNS = (
         for name in ("long", "int", "short", "byte", "flag", "text")
     ),
 )
-
-
-class Largest(Operator):
-    """Counts epochs in which a key's largest text was ``C``, as Spark compares it."""
-
-    output_schema = "k long, n long"
-
-    def setup(self, state: Any) -> None:
-        self._seen = state.table("largest", {"k": pa.int64()}, {"n": "int64"})
-
-    def combine(self) -> list[Any]:
-        return [F.max("t").alias("t")]
-
-    def process(self, batch: pa.RecordBatch, out: Any) -> None:
-        right = [int(text == "C") for text in batch["t"].to_pylist()]
-        self._seen.add([batch["k"]], n=right)
 
 
 def _value(at: random.Random, kind: pa.DataType) -> Any:
@@ -298,18 +283,14 @@ def test_a_sink_may_put_partitions_of_a_folded_epoch_together(
     assert "Its rows are folded in Arrow" in query.explain()
 
 
-def test_text_that_spark_compares_otherwise_is_left_to_it(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    write_epochs(tmp_path / "in", [pa.table({"k": [1, 1, 1], "t": ["a", "B", "C"]})])
-    rows = read_epochs(spark, tmp_path / "in", "k long, t string collate UTF8_LCASE")
-    query = tether.stream(rows).apply(Largest(), key="k", parallelism=2).start()
-    try:
-        query.processAllAvailable()
-        assert [row["n"] for row in query.table("largest").collect()] == [1]
-    finally:
-        query.stop()
-    assert "columns are of types" in query.explain()
+def test_text_that_spark_compares_otherwise_is_left_to_it() -> None:
+    def plain(kind: StringType, **told: str) -> bool:
+        return is_plain(pa.string(), StructField("t", kind, metadata=told))
+
+    assert plain(StringType())
+    assert not plain(StringType("UTF8_LCASE"))
+    assert not plain(StringType(), __CHAR_VARCHAR_TYPE_STRING="char(5)")
+    assert is_plain(pa.int64(), StructField("n", LongType(), metadata={"comment": "any"}))
 
 
 def test_an_epoch_that_is_too_large_to_be_held_is_sparks(

@@ -94,7 +94,7 @@ def _file_folding(query: PreparedQuery, source: SourceNode, one: PreparedOperato
     shown = to_arrow_schema(rows.schema, timezone="UTC")
     schema = pa.schema([(name, shown.field(name).type) for name in used])
     if not can_be_folded(schema, fold.key, fold.columns) or not all(
-        _is_plain(schema.field(name).type, rows.schema[name]) for name in used
+        is_plain(schema.field(name).type, rows.schema[name]) for name in used
     ):
         raise NotFoldedError("its columns are of types that Spark and Arrow may read differently")
     if not all(kind_of(schema.field(name).type) for name in fold.key):
@@ -106,7 +106,7 @@ def _file_folding(query: PreparedQuery, source: SourceNode, one: PreparedOperato
     return FileFolding(fold=fold, schema=schema, in_files=in_files, tasks=tasks, words=leaf.words)
 
 
-def _is_plain(kind: pa.DataType, told: StructField) -> bool:
+def is_plain(kind: pa.DataType, told: StructField) -> bool:
     """Types that Spark and Arrow read from Parquet alike: no calendars and no time zones among them.
 
     Nor text that is compared in another way than byte by byte, or that has a length in Spark.
