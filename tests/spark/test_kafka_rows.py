@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tether.spark.epoch_sink import numbered
+from pyspark.sql import functions as F
+
+from tether.spark.epoch_sink import EPOCH, ROW, numbered
 from tether.spark.kafka import Runs, as_records, rows_once
 
 
@@ -46,3 +48,17 @@ def test_a_sink_of_another_driver_begins_another_run():
     again, since = first.of(5)
     assert (again > before, since) == (True, 5)
     assert first.of(6) == (again, 5)
+
+
+def test_a_topic_of_an_earlier_version_is_its_first_run(spark):
+    def records(run, page):
+        row = spark.createDataFrame([(page, 7, 0)], f"page string, {EPOCH} long, {ROW} long")
+        return as_records(row, [], run, 7)
+
+    earlier = records(0, "before").withColumn(
+        "headers", F.filter("headers", lambda header: header["key"].isin("epoch", "row"))
+    )
+    once = rows_once(earlier.union(earlier), "page string").collect()
+    assert [(row.run, row.epoch, row.page) for row in once] == [(0, 7, "before")]
+    again = rows_once(earlier.union(records(1, "after")), "page string").collect()
+    assert [row.page for row in again] == ["after"]

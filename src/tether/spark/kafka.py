@@ -117,9 +117,11 @@ def rows_once(records: DataFrame, schema: str) -> DataFrame:
     """
     named = F.map_from_entries(F.col("headers"))
     value = F.from_json(F.col("value").cast("string"), schema)
+    numbers = {name: named[name].cast("string").cast("long") for name in _NUMBERS}
+    for name in ("run", "from"):  # earlier versions wrote neither: theirs is the first run
+        numbers[name] = F.coalesce(numbers[name], F.lit(0))
     rows = records.select(
-        value.alias("value"),
-        *(named[name].cast("string").cast("long").alias(name) for name in _NUMBERS),
+        value.alias("value"), *(number.alias(name) for name, number in numbers.items())
     )
     if not records.isStreaming:
         later = rows.select(F.col("run").alias("__run"), F.col("from").alias("__from")).distinct()
