@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tether.core.errors import OperatorError, TetherError
@@ -72,6 +74,13 @@ def test_the_innermost_cause_is_told_in_one_line(text, cause, advice):
 
 def test_the_python_of_the_workers_is_named():
     assert "/usr/bin/python3" in cause_of(OTHER_PYTHON, worker_python="/usr/bin/python3").do
+
+
+def test_a_module_that_the_same_python_lacks_is_to_be_installed_or_sent():
+    said = cause_of(OTHER_PYTHON, worker_python=sys.executable).do
+    assert "Install it" in said
+    assert "--py-files" in said
+    assert "PYSPARK_PYTHON" not in said
 
 
 def test_a_long_cause_is_cut_and_is_still_found_in_what_spark_makes_of_it():

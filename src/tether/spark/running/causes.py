@@ -102,6 +102,13 @@ def _advice(cause: str, worker_python: str) -> str:
     match = _WORKER.search(cause)
     if match is None:
         return "Mend that cause and start the query again: it goes on with this epoch."
+    if match["module"] and worker_python == sys.executable:
+        return (
+            f"Spark's Python workers run the Python of this program, {worker_python}, and do not find "
+            f"the module {match['module']!r} there. Install it into that environment. If it is a file "
+            "of yours beside the program, send it to the workers: "
+            "spark.sparkContext.addPyFile(path), or --py-files of spark-submit."
+        )
     run = worker_python or match["program"] or "another Python"
     return (
         f"Spark's Python workers run {run}, this program runs {sys.executable}. Where that is not "
