@@ -1,8 +1,8 @@
 """Runs the Python blocks of Markdown pages, in order, each page in a namespace of its own.
 
-``run_page.py PAGE`` runs one page where it is started; with several pages each runs in a folder of its
-own, and what became of it is written to ``outcome`` there. Several pages share one Java process, which
-takes longer to start than most pages to run; Spark itself is started again for each.
+``run_page.py PAGE…`` runs each page in a folder of its own, and writes what became of it to ``outcome``
+there. Several pages share one Java process, which takes longer to start than most pages to run; Spark
+itself is started again for each.
 
 A program of its own, so that pages start from nothing and can be ended when they take too long. The
 blocks run as the main module: what they define then travels to Spark's workers as from a user's own
@@ -60,7 +60,4 @@ def stop_spark() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        run(Path(sys.argv[1]))
-    else:
-        run_all([Path(argument) for argument in sys.argv[1:]])
+    run_all([Path(argument) for argument in sys.argv[1:]])
