@@ -159,10 +159,11 @@ def test_a_query_that_asks_for_it_is_begun_anew_and_another_is_not():
     made[0].end(RuntimeError("LostStateError"))
     assert supervisor.settle(made[0])
     assert supervisor.current is made[1]
-    assert (driver.rewinds, supervisor.past, supervisor.watching) == (1, [made[0]], True)
+    assert (driver.rewinds, supervisor.past) == (1, [made[0]])
+    assert supervisor.goes_on(made[0])
     made[1].end(RuntimeError("the operator is broken"))
     assert not supervisor.settle(made[1])
-    assert not supervisor.watching
+    assert not supervisor.goes_on(made[1])
     assert len(made) == 2
 
 
@@ -182,4 +183,4 @@ def test_a_query_that_is_being_stopped_is_not_begun_anew():
     driver.rewind_wanted = True
     supervisor.stop(Deadline(60))
     assert len(made) == 1
-    assert not supervisor.watching
+    assert not supervisor.goes_on(made[0])

@@ -146,6 +146,25 @@ def test_under_barrier_it_goes_back_and_reads_again(job, tmp_path):
     query.stop()
 
 
+def test_a_query_that_goes_back_has_not_ended(job, tmp_path):
+    lost = fault(tmp_path, "before-attach", "forget", epoch=2, slot=0)
+    one = job(faults=[lost], tolerance=tether.Barrier(10))
+    query = one.start()
+    supervisor = query._supervisor
+    start, seen = supervisor._start, []
+
+    def watched():  # nothing runs between the end of the one stream and the start of the next
+        seen.append((query.isActive, query.exception()))
+        return start()
+
+    supervisor._start = watched
+    query.processAllAvailable()
+    assert seen == [(True, None)]
+    assert counted(query) == truth()
+    query.stop()
+    assert (query.isActive, query.exception()) == (False, None)
+
+
 def test_a_writer_can_be_held(job, tmp_path):
     held = fault(tmp_path, "during-writing", "hold", epoch=0)
     one = job(faults=[held], tolerance=tether.Barrier(1))

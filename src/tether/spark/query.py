@@ -82,8 +82,12 @@ class Query:
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
         """Whether the query is running."""
-        busy = self._rewinding or (self._driver.healing() is not None and not self._closed)
-        return bool(self._query.isActive) or (busy and self._driver.outcome.failure is None)
+        current = self._query
+        if current.isActive:
+            return True
+        busy = self._driver.healing() is not None and not self._closed
+        busy = busy or self._supervisor.goes_on(current)
+        return busy and self._driver.outcome.failure is None
 
     @property
     def status(self) -> dict[str, Any]:
@@ -149,12 +153,13 @@ class Query:
 
     def exception(self) -> TetherError | None:
         """Why the query ended, if it ended with an error."""
-        if self._rewinding or self._driver.outcome.stopping:
+        if self._driver.outcome.stopping:
             return None
-        error = self._query.exception()
-        if error is None and not self._query.isActive:
+        current = self._query
+        error = current.exception()
+        if error is None and not current.isActive:
             error = self._driver.outcome.failure  # a twin's error, which Spark does not know of
-        return None if error is None else self._own(error)
+        return None if error is None or self._supervisor.goes_on(current) else self._own(error)
 
     def stop(self) -> None:
         """Stop the query: make durable what is not, remove arenas, release the backup directory."""
@@ -308,11 +313,6 @@ class Query:
 
     # ---- the end -------------------------------------------------------------------------------
 
-    @property
-    def _rewinding(self) -> bool:
-        """Whether Spark's query has ended, or is about to, only to be started again."""
-        return self._driver.rewind_wanted and self._supervisor.watching
-
     def _await(self, timeout: float | None) -> bool | None:
         # In slices, for a wait inside the JVM cannot be interrupted by Ctrl-C.
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -338,7 +338,7 @@ class Query:
         """Whether the query has ended, or is about to, with an error of its own."""
         if self._driver.outcome.stopping:
             return False
-        return self._driver.outcome.failure is not None or self._query.exception() is not None
+        return self._driver.outcome.failure is not None or self.exception() is not None
 
     def _own(self, error: BaseException) -> TetherError:
         return tether_error(self._driver.outcome.failure or error)

@@ -37,6 +37,7 @@ class Supervisor:
         self._changed = threading.Condition()
         self._stopping = False
         self._over = False
+        self._restarting = False
         self.past: list[StreamingQuery] = []
         self.current = start()
         self._thread: threading.Thread | None = None
@@ -46,11 +47,18 @@ class Supervisor:
         self._thread = InheritableThread(target=self._watch, name="tether-rewind", daemon=True)
         self._thread.start()
 
-    @property
-    def watching(self) -> bool:
-        """Whether Spark's query, should it end, may be restarted."""
-        with self._changed:
-            return self._thread is not None and not self._over
+    def goes_on(self, ended: StreamingQuery) -> bool:
+        """Whether another query of Spark's follows one that has ended, or already has.
+
+        Ask after it was seen to have ended: the driver wants a rewind before Spark's query ends, and
+        until another one has taken its place nobody may take the end for that of the query. No lock, as
+        it is held while Spark starts, and Spark's listeners may ask. So the order counts: when the
+        driver no longer wants a rewind the restart has begun, and when that is over it is done.
+        """
+        wanted = self._driver.rewind_wanted or self._restarting
+        if self.current is not ended:
+            return True
+        return wanted and self._thread is not None and not self._over
 
     def settle(self, ended: StreamingQuery) -> bool:
         """Wait until it is known whether another query follows one of Spark's that has ended.
@@ -98,6 +106,7 @@ class Supervisor:
                 return False  # it failed, which the handle reports
         if not self._driver.rewind_wanted:
             return False
+        self._restarting = True  # the driver is about to want no rewind any more
         try:
             self._driver.rewind()
             with self._changed:
@@ -105,6 +114,7 @@ class Supervisor:
                     return False
                 self.past.append(self.current)
                 self.current = self._start()
+                self._restarting = False
                 self._changed.notify_all()
         except Exception as error:
             self._driver.outcome.failed(error)
