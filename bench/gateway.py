@@ -37,7 +37,8 @@ MANY = 8
 """Producers that share the syncs of a gateway that logs every item."""
 CHUNK = 10
 """Kills of one gateway, or on one; then comes the next."""
-FROM_GATEWAY, FROM_FILES = "tether from the gateway", "tether from Parquet"
+FROM_GATEWAY = "tether from the gateway"
+FROM_FILES, FOLDED = "tether from Parquet, by Spark's file source", "tether from Parquet, folded"
 SCHEMA = pa.schema({"k": pa.int64(), "v": pa.int64()})
 
 
@@ -133,7 +134,7 @@ def _killed(
 
 def _epochs(experiment: Experiment, folder: Path, *, epochs: int, seed: int) -> None:
     """A keyed sum of a million rows an epoch, from the gateway and from files."""
-    if experiment.recall(FROM_GATEWAY, FROM_FILES):
+    if experiment.recall(FROM_GATEWAY, FROM_FILES, FOLDED):
         return
     session = open_session("local[2,4]", memory="4g")
     random = np.random.default_rng(seed)
@@ -160,18 +161,21 @@ def _epochs(experiment: Experiment, folder: Path, *, epochs: int, seed: int) -> 
         experiment.measure(
             {
                 FROM_GATEWAY: lambda: one(from_gateway.load()),
-                FROM_FILES: lambda: one(from_files.parquet(str(files))),
+                FROM_FILES: lambda: one(from_files.parquet(str(files)), fold=False),
+                FOLDED: lambda: one(from_files.parquet(str(files))),
             }
         )
     session.stop()
 
 
-def _sums(folder: Path, read: DataFrame, *, rows: int, total: int) -> Measurement:
+def _sums(
+    folder: Path, read: DataFrame, *, rows: int, total: int, fold: bool = True
+) -> Measurement:
     run = folder / f"run-{time.monotonic_ns()}"
     query = (
         tether.stream(read)
         .apply(KeyedAggregate(sums={"total": "v"}), key="k", parallelism=2)
-        .start(checkpoint=str(run / "checkpoint"))
+        .start(checkpoint=str(run / "checkpoint"), fold_at_source=fold)
     )
     query.processAllAvailable()
     found = query.table("totals").selectExpr("sum(total)").first()[0]
