@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tether.core.errors import TetherError
+from tether.sources.folding.fold import CannotFoldError
 from tether.spark.folding.held import Holder, can_hold
 
 pytestmark = pytest.mark.skipif(not can_hold(), reason="no files in memory here")
@@ -53,3 +55,18 @@ def test_the_newest_two_epochs_are_held_and_no_file_is_left_open() -> None:
     del holder
     assert read.to_pybytes() == b"\x04" * 10  # whoever has mapped it keeps it
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("call", ["memfd_create", "pwrite"])
+def test_without_memory_the_epoch_is_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(12, "Cannot allocate memory")
+
+    holder = Holder()
+    monkeypatch.setattr(os, call, fails)
+    with pytest.raises(CannotFoldError, match="Cannot allocate memory"):
+        holder.hold({0: [b"rows"]})
+    monkeypatch.undo()
+    assert holder.hold({0: [b"rows"]})[0][0].taken().to_pybytes() == b"rows"

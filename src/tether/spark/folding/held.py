@@ -74,7 +74,17 @@ class Holder:
         weakref.finalize(self, _close, self._files)
 
     def hold(self, parcels: Mapping[int, Sequence[bytes]]) -> dict[int, tuple[Held, ...]]:
-        """Keep the parcels of an epoch; those of an epoch long past are let go."""
+        """Keep the parcels of an epoch; those of an epoch long past are let go.
+
+        Raises:
+            CannotFoldError: There is no memory for them, or this process has too many open files.
+        """
+        try:
+            return self._hold(parcels)
+        except OSError as error:
+            raise CannotFoldError("Folded rows cannot be held.", why=str(error)) from error
+
+    def _hold(self, parcels: Mapping[int, Sequence[bytes]]) -> dict[int, tuple[Held, ...]]:
         file = os.memfd_create("tether-parcels")
         self._files.append(file)
         while len(self._files) > KEPT:
